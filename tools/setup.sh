@@ -21,7 +21,7 @@ command -v "$compiler" >/dev/null 2>&1 ||
 include=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
 [ -f "$include/Python.h" ] ||
   die "Python's C headers are missing ($include/Python.h); install them (Debian, Ubuntu: sudo apt install python3-dev)."
-need_mb=4000
+need_mb=8000
 [ -x "$venv/bin/kt-tui" ] && need_mb=500
 free_mb=$(df -Pm "$(dirname "$venv")" | awk 'NR == 2 { print $4 }')
 [ "$free_mb" -ge "$need_mb" ] ||
