@@ -39,7 +39,9 @@ run() {
   die "$what failed; the last lines above say why."
 }
 
-[ -x "$venv/bin/python" ] || run "making the virtual environment $venv" "$python" -m venv "$venv"
+# An environment that a full disk or Ctrl+C left half made has no working pip; it is made anew.
+"$venv/bin/python" -m pip --version >/dev/null 2>&1 ||
+  run "making the virtual environment $venv" "$python" -m venv --clear "$venv"
 pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt)
 run "installing the build tools" "${pip[@]}" scikit-build-core pybind11 cmake ninja pathspec
 run "installing kt-tui and building its kernels (a few minutes the first time)" \
