@@ -1,0 +1,62 @@
+"""NUMA nodes: their CPUs, memory and distances, and which of them this process may use."""
+
+from __future__ import annotations
+
+import re
+
+from kt_tui.hardware.files import SystemFiles, parse_cpu_list, whole_number
+from kt_tui.hardware.machine import Cpu, Limits, Memory, Numa, NumaNode
+from kt_tui.hardware.memory import parse_meminfo
+
+SYSFS = "/sys/devices/system/node"
+
+
+def read_numa(files: SystemFiles, cpu: Cpu, memory: Memory, limits: Limits, notes: list[str]) -> Numa:
+    """Read the nodes; without any in sysfs the machine is one node with everything."""
+    online = parse_cpu_list(files.text(f"{SYSFS}/online"))
+    present = {
+        int(match[1]) for name in files.names(SYSFS) if (match := re.fullmatch(r"node(\d{1,6})", name))
+    }
+    ids = sorted(present.intersection(online) if online else present)
+    if not ids:
+        notes.append("numa: no nodes in /sys/devices/system/node; the machine is shown as a single node")
+        everything = tuple(sorted(number for core in cpu.cores for number in core.cpus))
+        node = NumaNode(0, everything, memory.total, memory.free, usable_cpus=cpu.usable_cpus)
+        return Numa((node,), synthetic=True)
+    allowed = limits.memory_nodes if limits.memory_nodes is not None else limits.cgroup.memory_nodes
+    return Numa(tuple(_node(files, number, cpu, allowed, notes) for number in ids))
+
+
+def _node(
+    files: SystemFiles, number: int, cpu: Cpu, allowed: tuple[int, ...] | None, notes: list[str]
+) -> NumaNode:
+    folder = f"{SYSFS}/node{number}"
+    cpus = parse_cpu_list(files.text(f"{folder}/cpulist"))
+    if cpus is None:
+        notes.append(f"numa: node {number}: CPUs n/a, its cpulist is missing or damaged")
+        cpus = ()
+    info = parse_meminfo(files.text(f"{folder}/meminfo"))
+    total = info.get("MemTotal")
+    if total is None:
+        notes.append(f"numa: node {number}: memory n/a, its meminfo is missing or damaged")
+    usable_cpus = tuple(sorted(set(cpus).intersection(cpu.usable_cpus)))
+    kind = "cpu+memory" if cpus and total != 0 else "cpu only" if cpus else "memory only"
+    reason = None
+    if cpus and not usable_cpus:
+        reason = "CPUs not allowed by cpuset or affinity"
+    elif allowed is not None and number not in allowed:
+        reason = "memory not allowed by cpuset"
+    if kind == "memory only":
+        notes.append(f"numa: node {number} is memory only; it gets no thread pool")
+    distances = [whole_number(field) for field in (files.text(f"{folder}/distance") or "").split()]
+    return NumaNode(
+        id=number,
+        cpus=cpus,
+        memory_total=total,
+        memory_free=info.get("MemFree"),
+        usable=reason is None,
+        reason=reason,
+        kind=kind,
+        usable_cpus=usable_cpus,
+        distances=tuple(distance for distance in distances if distance is not None),
+    )

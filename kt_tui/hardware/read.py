@@ -1,0 +1,75 @@
+"""Reads the whole Machine, from the running system or from a capture, and makes captures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kt_tui.errors import KtError
+from kt_tui.hardware.cgroup import read_control_group
+from kt_tui.hardware.cpu import read_cpu
+from kt_tui.hardware.files import SystemFiles
+from kt_tui.hardware.gpu import (
+    Gpus,
+    gpus_from_document,
+    kernel_module_version,
+    load_gpu_document,
+    pci_display_notes,
+)
+from kt_tui.hardware.limits import read_limits
+from kt_tui.hardware.machine import Machine
+from kt_tui.hardware.memory import read_memory
+from kt_tui.hardware.numa import read_numa
+from kt_tui.hardware.nvml import ENVIRONMENT, gpu_document
+
+
+def read_machine(
+    sysroot: Path | None = None, gpus_file: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Machine:
+    """Read a machine.
+
+    Args:
+        sysroot: A folder with ``proc`` and ``sys`` of some machine; ``None`` reads this one.
+        gpus_file: A GPU document; ``None`` asks the driver (of this machine only: never together with ``sysroot``).
+        environ: Environment that a CUDA program would have; ``None`` is this process's. The ``env`` of a
+            GPU document, if it has one, is taken instead.
+
+    Raises:
+        KtError: ``sysroot`` is no such folder, or ``gpus_file`` is no GPU document. Missing facts raise nothing.
+    """
+    if sysroot is not None and not ((sysroot / "proc").is_dir() or (sysroot / "sys").is_dir()):
+        raise KtError(f"{sysroot} is no captured machine: it has neither a proc nor a sys folder")
+    document: Mapping[str, Any] | None = None
+    if gpus_file is not None:
+        env = os.environ if environ is None else environ
+        own = {name: env[name] for name in ENVIRONMENT if name in env}
+        document = {"env": own, **load_gpu_document(gpus_file)}
+    elif sysroot is None:
+        document = gpu_document(os.environ if environ is None else environ)
+    return machine_from_files(SystemFiles(sysroot), document, ours=gpus_file is None)
+
+
+def machine_from_files(files: SystemFiles, gpus: Mapping[str, Any] | None, *, ours: bool = True) -> Machine:
+    """Read a machine from its files and GPU document.
+
+    Args:
+        files: Where from.
+        gpus: The GPU document; ``None`` when nobody asked the driver.
+        ours: Whether the document is about this machine, so that its process ids can be looked up.
+    """
+    notes: list[str] = []
+    group, usage = read_control_group(files)
+    memory = read_memory(files, usage, notes)
+    limits = read_limits(files, group, memory.total, notes)
+    cpu = read_cpu(files, group, limits.affinity, notes)
+    numa = read_numa(files, cpu, memory, limits, notes)
+    if gpus is None:
+        found = Gpus(notes=("gpus: n/a, a captured machine's GPUs come from a GPU document (--gpus FILE)",))
+    else:
+        exists = (lambda pid: files.exists(f"/proc/{pid}")) if files.live and ours else None
+        found = gpus_from_document(gpus, exists, kernel_module_version(files))
+        if not (found.gpus or found.hidden):
+            notes.extend(pci_display_notes(files))
+    return Machine(cpu, numa, memory, found.gpus, found.hidden, found.driver, limits, (*notes, *found.notes))
