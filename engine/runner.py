@@ -1,4 +1,10 @@
-"""The model, its key-value cache and the sequences in it: one step at a time."""
+"""The model, its key-value cache and the sequences in it: one step at a time.
+
+Threads: the kernels of `engine.cpu` have their own pinned team, one thread per core. Torch computes the rest
+(attention, norms, router). For a few rows that is too little to share, and a second set of spinning threads on the
+same cores would slow both down, so torch gets one thread; for a large chunk, where attention is real work, it gets
+as many as the team, and the team waits meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +12,43 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import psutil
 import torch
 
-from engine.progress import ProgressCallback, ignore
+from engine import cpu
+from engine.batch import make_batch
+from engine.errors import ContextOverflow, EngineError, KvPoolFull
+from engine.models.registry import Model, build_model
+from engine.pages import PAGE_TOKENS, KvCache, PageTable, token_bytes
+from engine.progress import Progress, ProgressCallback, ignore
+from engine.weights.index import open_checkpoint
+from engine.weights.loader import Loader
 
 if TYPE_CHECKING:
     from engine.config import EngineConfig
 
+SHARED_ROWS = 64
+"""Rows of a step from which torch computes with more than one thread."""
+
+KV_MEMORY_SHARE = 0.25
+"""Part of the available memory that the cache may take when its size is left to the engine."""
+
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """One conversation's place in the key-value cache; made by `Runner.open_sequence`."""
+    """One conversation's place in the key-value cache; made by `Runner.open_sequence`.
+
+    Attributes:
+        id: A number that no other sequence of this runner has.
+        length: Tokens that it holds.
+        table: The cache slots of its tokens.
+        closed: Whether its pages have been given back.
+    """
 
     id: int
     length: int = 0
-    pages: list[int] = field(default_factory=list)
+    table: PageTable = field(default_factory=PageTable)
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +75,7 @@ class RunnerStats:
         kv_tokens_total: Tokens that the cache can hold.
         kv_bytes: Size of the cache.
         weight_bytes: Size of the weights in the checkpoint's own formats.
-        expert_hits: Routed tokens per expert, one list a mixture-of-experts layer, in layer order.
+        expert_hits: Routed tokens per expert, one tuple a mixture-of-experts layer, in layer order.
     """
 
     kv_tokens_used: int
@@ -60,35 +88,73 @@ class RunnerStats:
 class Runner:
     """Runs a model for many sequences. Not thread-safe: one thread calls it."""
 
-    vocab_size: int
-    context_length: int
+    def __init__(
+        self, model: Model, cache: KvCache, context_length: int, threads: int, weight_bytes: int
+    ) -> None:
+        """Take a loaded model; use `load` to get one from a checkpoint."""
+        self.vocab_size = model.vocab_size
+        self.context_length = context_length
+        self._model = model
+        self._cache = cache
+        self._threads = threads
+        self._weight_bytes = weight_bytes
+        self._opened = 0
 
     @classmethod
     def load(cls, config: EngineConfig, progress: ProgressCallback = ignore) -> Runner:
-        """Load a checkpoint.
+        """Load a checkpoint and run it once.
 
         Raises:
             EngineError: The checkpoint or the configuration cannot be run; the message says why.
         """
-        raise NotImplementedError
+        device = choose_device(config)
+        progress(Progress("checkpoint", 0, 1, str(config.model)))
+        checkpoint = open_checkpoint(config.model)
+        loader = Loader(checkpoint, device)
+        team = cpu.Team(config.cpu_threads or 0)
+        model = build_model(checkpoint, loader, team)
+        context = choose_context(config, model)
+        tokens = choose_kv_tokens(
+            config, model, context, psutil.virtual_memory().available - loader.weight_bytes
+        )
+        progress(Progress("checkpoint", 1, 1, "complete"))
+        loader.run(progress)
+        progress(Progress("warmup", 0, 1, "first step"))
+        cache = KvCache(model.layers, model.kv_heads, model.head_dim, tokens, device)
+        runner = cls(model, cache, context, team.threads, loader.weight_bytes)
+        runner._warm_up()
+        progress(Progress("warmup", 1, 1, "ready"))
+        return runner
 
     @property
     def stats(self) -> RunnerStats:
         """The counts at this moment."""
-        raise NotImplementedError
+        pool = self._cache.pool
+        return RunnerStats(
+            kv_tokens_used=pool.tokens_used,
+            kv_tokens_total=pool.tokens,
+            kv_bytes=self._cache.nbytes,
+            weight_bytes=self._weight_bytes,
+            expert_hits=tuple(tuple(layer.hits.tolist()) for layer in self._model.experts),
+        )
 
     def open_sequence(self) -> Sequence:
         """Start an empty sequence."""
-        raise NotImplementedError
+        self._opened += 1
+        return Sequence(self._opened)
 
     def close_sequence(self, sequence: Sequence) -> None:
         """Free the cache pages of a sequence, which must not be used afterwards. Closing twice is harmless."""
-        raise NotImplementedError
+        self._cache.pool.release(sequence.table)
+        sequence.closed = True
 
     def reserve(self, sequence: Sequence, tokens: int) -> bool:
         """Hold room for ``tokens`` more tokens than the sequence has now; False, with nothing held, if full."""
-        raise NotImplementedError
+        if sequence.closed:
+            raise ValueError(f"sequence {sequence.id} is closed")
+        return self._cache.pool.grow(sequence.table, sequence.length + tokens)
 
+    @torch.inference_mode()
     def step(self, rows: list[Row]) -> list[torch.Tensor | None]:
         """Run the rows' tokens through the model in one pass.
 
@@ -99,7 +165,112 @@ class Runner:
             For each row the float32 logits ``[vocab_size]`` after its last token, or None if not wanted.
 
         Raises:
-            KvPoolFull: The cache has no room (call `reserve` first to find out); nothing was changed.
-            ContextOverflow: A sequence would grow past `context_length`; nothing was changed.
+            KvPoolFull: The cache has no room (call `reserve` first to find out); nothing was computed.
+            ContextOverflow: A sequence would grow past `context_length`; nothing was computed.
+            ValueError: A row is empty, a token id is out of range, or a sequence is closed or named twice.
         """
-        raise NotImplementedError
+        if not rows:
+            return []
+        self._check(rows)
+        for row in rows:
+            if not self.reserve(row.sequence, len(row.tokens)):
+                raise KvPoolFull(
+                    f"the KV cache of {self._cache.pool.tokens} tokens is full: "
+                    "end or shorten a conversation, or start with a larger --max-total-tokens"
+                )
+        batch = make_batch(
+            ((row.tokens, row.sequence.length, row.sequence.table, row.want_logits) for row in rows),
+            self._cache.layers[0].device,
+        )
+        torch.set_num_threads(self._threads if len(batch.tokens) >= SHARED_ROWS else 1)
+        logits = iter(self._model.forward(batch, self._cache))
+        for row in rows:
+            row.sequence.length += len(row.tokens)
+        return [next(logits) if row.want_logits else None for row in rows]
+
+    def _check(self, rows: list[Row]) -> None:
+        if len({row.sequence.id for row in rows}) != len(rows):
+            raise ValueError("a sequence is named twice in one step")
+        for row in rows:
+            if not row.tokens or min(row.tokens) < 0 or max(row.tokens) >= self.vocab_size:
+                raise ValueError(f"a row needs token ids from 0 to {self.vocab_size - 1}")
+            length = row.sequence.length + len(row.tokens)
+            if length > self.context_length:
+                raise ContextOverflow(
+                    f"{length} tokens do not fit into the context of {self.context_length}: shorten the conversation"
+                )
+
+    def _warm_up(self) -> None:
+        """Run one token, so that a broken kernel shows at the start and the first request pays for nothing."""
+        sequence = self.open_sequence()
+        (logits,) = self.step([Row(sequence, [0], want_logits=True)])
+        self.close_sequence(sequence)
+        for layer in self._model.experts:
+            layer.hits.zero_()
+        if logits is None or not bool(torch.isfinite(logits).all()):
+            raise EngineError(
+                "the model answers its first token with numbers that are not finite: the weights are damaged; "
+                "download the model again"
+            )
+
+
+def choose_device(config: EngineConfig) -> torch.device:
+    """The device for attention, norms and router.
+
+    Raises:
+        EngineError: A GPU is asked for.
+    """
+    if config.device == "cuda" or config.gpu_experts:
+        asked = "--device cuda" if config.device == "cuda" else f"--gpu-experts {config.gpu_experts}"
+        reason = (
+            "this engine computes on the CPU only"
+            if torch.cuda.is_available()
+            else "there is no usable GPU here"
+        )
+        raise EngineError(f"{asked} asks for a GPU, but {reason}: leave the option out")
+    return torch.device("cpu")
+
+
+def choose_context(config: EngineConfig, model: Model) -> int:
+    """Tokens of one sequence at most.
+
+    Raises:
+        EngineError: More is asked for than the model was made for.
+    """
+    if config.context_length is not None and config.context_length > model.context_length:
+        raise EngineError(
+            f"--context-length {config.context_length} is more than the {model.context_length} tokens that the "
+            "model was made for: ask for fewer"
+        )
+    return config.context_length or model.context_length
+
+
+def choose_kv_tokens(config: EngineConfig, model: Model, context: int, available: int) -> int:
+    """Tokens that the key-value cache holds: as asked, else one full context as far as memory allows.
+
+    Args:
+        config: May hold the wish.
+        model: Gives the size of a token.
+        context: Tokens of one sequence at most.
+        available: Bytes of memory left after loading the weights.
+
+    Raises:
+        EngineError: The memory does not hold what is asked for, or nothing useful.
+    """
+    each = token_bytes(model.layers, model.kv_heads, model.head_dim)
+    if config.max_total_tokens is not None:
+        tokens = -(-config.max_total_tokens // PAGE_TOKENS) * PAGE_TOKENS
+        if tokens * each > available:
+            raise EngineError(
+                f"--max-total-tokens {config.max_total_tokens} takes {tokens * each / 2**30:.1f} GiB of memory, but "
+                f"{max(0, available) / 2**30:.1f} GiB are free besides the weights: ask for fewer"
+            )
+        return tokens
+    fits = int(max(0, available) * KV_MEMORY_SHARE) // each
+    tokens = min(-(-context // PAGE_TOKENS), fits // PAGE_TOKENS) * PAGE_TOKENS
+    if tokens == 0:
+        raise EngineError(
+            f"the weights leave {max(0, available) / 2**30:.1f} GiB of memory, too little for a KV cache: "
+            "close other programs or take a smaller model"
+        )
+    return tokens

@@ -1,0 +1,121 @@
+"""The mixture of experts: route, run the chosen experts, count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from engine import cpu
+from engine.errors import CheckpointError
+from engine.router import Score, route
+from engine.weights.loader import Loader, Matrix
+
+KERNEL_FORMATS = ("bf16", "fp8_block128")
+"""Formats in which the expert kernels multiply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """A family's way to choose experts; the fields are `engine.router.route`'s arguments."""
+
+    k: int
+    score: Score
+    renorm: bool
+    groups: tuple[int, int] | None = None
+    scale: float = 1.0
+
+
+class Experts:
+    """The routed experts of one layer."""
+
+    def __init__(
+        self,
+        loader: Loader,
+        team: cpu.Team,
+        names: Sequence[tuple[str, str, str]],
+        hidden: int,
+        intermediate: int,
+    ) -> None:
+        """Check the experts' matrices and put off loading them.
+
+        Args:
+            loader: The checkpoint.
+            team: The threads that compute.
+            names: For each expert the tensors of gate, up and down.
+            hidden: Inputs and outputs of an expert.
+            intermediate: Its inner width.
+        """
+        experts = [
+            (
+                loader.matrix(gate, intermediate, hidden),
+                loader.matrix(up, intermediate, hidden),
+                loader.matrix(down, hidden, intermediate),
+            )
+            for gate, up, down in names
+        ]
+        stored = experts[0][0].format
+        for matrix in (matrix for expert in experts for matrix in expert):
+            if matrix.format is not stored:
+                raise CheckpointError(
+                    f"{matrix.stored.path}: {matrix.stored.name} is stored as {matrix.format.name}, but other "
+                    f"experts of its layer as {stored.name}; mixed experts are not supported"
+                )
+        if stored.kernel not in KERNEL_FORMATS:
+            raise CheckpointError(
+                f"{experts[0][0].stored.path}: experts stored as {stored.name} are not supported; "
+                "take the model in FP8 or BF16"
+            )
+        self.count = len(experts)
+        self._new = lambda: cpu.ExpertLayer(team, stored.kernel, self.count, hidden, intermediate)
+        self._layer: cpu.ExpertLayer | None = None
+        for number, expert in enumerate(experts):
+            loader.later(
+                expert[0].stored.name,
+                sum(matrix.nbytes for matrix in expert),
+                lambda n=number, e=expert: self._load(n, *e),
+            )
+
+    def __call__(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """The weighted sum of the chosen experts' outputs, float32 ``[tokens, hidden]``."""
+        if self._layer is None:
+            raise RuntimeError("the loader has not run")
+        return self._layer.forward(x, ids, weights)
+
+    def _load(self, number: int, gate: Matrix, up: Matrix, down: Matrix) -> None:
+        if self._layer is None:
+            self._layer = self._new()
+        self._layer.load(
+            number, gate.stored.raw, up.stored.raw, down.stored.raw, gate.scale, up.scale, down.scale
+        )
+
+
+class MixtureOfExperts:
+    """A router and its experts."""
+
+    def __init__(
+        self, gate: torch.Tensor, bias: torch.Tensor | None, routing: Routing, experts: Experts
+    ) -> None:
+        self.gate = gate
+        self.bias = bias
+        self.routing = routing
+        self.experts = experts
+        self.hits = torch.zeros(experts.count, dtype=torch.int64, device=gate.device)
+        """Tokens routed to each expert since the start."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Float32 ``[tokens, hidden]`` to the same shape."""
+        way = self.routing
+        ids, weights = route(
+            functional.linear(x, self.gate),
+            self.bias,
+            k=way.k,
+            score=way.score,
+            groups=way.groups,
+            renorm=way.renorm,
+            scale=way.scale,
+        )
+        self.hits += torch.bincount(ids.flatten(), minlength=self.experts.count)
+        return self.experts(x, ids, weights)

@@ -1,0 +1,81 @@
+"""Linear maps and the embedding, on matrices in the format they are stored in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from engine import cpu
+from engine.weights.formats import F32, FP8_BLOCK, dequantize
+from engine.weights.loader import Loader, Matrix
+
+
+class Linear:
+    """``x @ weight.T`` for one matrix, or for several stacked by rows (their outputs lie side by side).
+
+    Matrices that share a format are joined, so that one pass of the kernel serves all of them; otherwise each has
+    its own pass.
+    """
+
+    def __init__(
+        self, loader: Loader, team: cpu.Team, names: Sequence[str], rows: Sequence[int], columns: int
+    ) -> None:
+        self.columns = columns
+        self.rows = sum(rows)
+        self._kernels: list[cpu.Linear] = []
+        matrices = [loader.matrix(name, count, columns) for name, count in zip(names, rows, strict=True)]
+        groups = [matrices] if _joinable(matrices) else [[matrix] for matrix in matrices]
+        for group in groups:
+            label = group[0].stored.name
+            loader.later(label, sum(matrix.nbytes for matrix in group), lambda g=group: self._build(team, g))
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Map float32 ``[rows, columns]`` to float32 ``[rows, outputs]``."""
+        if x.shape[0] == 0:
+            return x.new_empty(0, self.rows)
+        if len(self._kernels) == 1:
+            return self._kernels[0](x)
+        return torch.cat([kernel(x) for kernel in self._kernels], -1)
+
+    def _build(self, team: cpu.Team, matrices: list[Matrix]) -> None:
+        first = matrices[0]
+        stored = first.format
+        if stored.kernel is None:
+            stored, parts = F32, [matrix.float32().view(np.uint8).reshape(-1) for matrix in matrices]
+        else:
+            parts = [matrix.stored.raw for matrix in matrices]
+        scales = [matrix.scale for matrix in matrices if matrix.scale is not None]
+        self._kernels.append(
+            cpu.Linear(
+                team,
+                stored.kernel,
+                parts[0] if len(parts) == 1 else np.concatenate(parts),
+                np.concatenate(scales) if scales else None,
+                rows=sum(matrix.rows for matrix in matrices),
+                cols=self.columns,
+            )
+        )
+
+
+def _joinable(matrices: Sequence[Matrix]) -> bool:
+    """Whether the rows can be stacked: one format, and scale blocks that do not straddle two matrices."""
+    if any(matrix.format is not matrices[0].format for matrix in matrices):
+        return False
+    return not matrices[0].format.scaled or all(matrix.rows % FP8_BLOCK == 0 for matrix in matrices[:-1])
+
+
+class Embedding:
+    """Token vectors, decoded from the mapped file when they are looked up."""
+
+    def __init__(self, loader: Loader, name: str, vocab: int, hidden: int) -> None:
+        self.matrix = loader.matrix(name, vocab, hidden)
+        self.device = loader.device
+        self._rows = self.matrix.stored.raw.reshape(vocab, -1)
+
+    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
+        """float32 ``[tokens, hidden]``."""
+        rows = self._rows[tokens.cpu().numpy()]
+        values = dequantize(self.matrix.format, rows, rows.shape[0], self.matrix.columns)
+        return torch.from_numpy(values).to(self.device)

@@ -1,0 +1,1 @@
+"""One file a family: each tells its whole model."""

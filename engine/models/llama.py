@@ -1,0 +1,122 @@
+"""Llama and models of its shape (SmolLM2): dense, grouped-query attention, full rotary embedding.
+
+Source: LlamaForCausalLM of transformers; for GGUF files the ``llama`` graph of llama.cpp, which differs in the
+order of the rows of q and k only (see `engine.weights.gguf`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import torch
+from pydantic import PositiveFloat, PositiveInt, model_validator
+from torch.nn.functional import silu
+
+from engine import cpu
+from engine.batch import Batch
+from engine.experts import MixtureOfExperts
+from engine.layers.attention import attend
+from engine.layers.linear import Embedding, Linear
+from engine.layers.norm import RmsNorm
+from engine.layers.rope import Angles, Rope
+from engine.models.settings import Settings
+from engine.pages import KvCache
+from engine.weights.index import Checkpoint
+from engine.weights.loader import Loader
+
+
+class LlamaSettings(Settings):
+    """The keys that this model reads from ``config.json`` or from GGUF metadata."""
+
+    vocab_size: PositiveInt
+    hidden_size: PositiveInt
+    intermediate_size: PositiveInt
+    num_hidden_layers: PositiveInt
+    num_attention_heads: PositiveInt
+    num_key_value_heads: PositiveInt | None = None
+    head_dim: PositiveInt | None = None
+    rotary_dim: PositiveInt | None = None
+    max_position_embeddings: PositiveInt
+    rms_norm_eps: PositiveFloat
+    rope_theta: PositiveFloat = 10000.0
+    rope_interleaved: bool = False
+    tie_word_embeddings: bool = False
+    hidden_act: Literal["silu"] = "silu"
+    attention_bias: Literal[False] = False
+    mlp_bias: Literal[False] = False
+    rope_scaling: None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.num_attention_heads % self.kv_heads:
+            raise ValueError("num_attention_heads must be a multiple of num_key_value_heads")
+        if self.head_size % 2 or self.rotary_dim not in (None, self.head_size):
+            raise ValueError(f"the rotary dimension must be the head's, {self.head_size}, and even")
+        return self
+
+    @property
+    def kv_heads(self) -> int:
+        """Key and value heads; as many as query heads if not given."""
+        return self.num_key_value_heads or self.num_attention_heads
+
+    @property
+    def head_size(self) -> int:
+        """Values a head."""
+        return self.head_dim or self.hidden_size // self.num_attention_heads
+
+
+class Llama:
+    """The whole model."""
+
+    def __init__(self, checkpoint: Checkpoint, loader: Loader, team: cpu.Team) -> None:
+        s = LlamaSettings.read(checkpoint)
+        self.vocab_size, self.context_length = s.vocab_size, s.max_position_embeddings
+        self.layers, self.kv_heads, self.head_dim = s.num_hidden_layers, s.kv_heads, s.head_size
+        self.experts: list[MixtureOfExperts] = []
+        embed, head = "model.embed_tokens.weight", "lm_head.weight"
+        self.embed = Embedding(loader, embed, s.vocab_size, s.hidden_size)
+        self.rope = Rope(s.head_size, s.rope_theta, interleaved=s.rope_interleaved, device=loader.device)
+        self.blocks = [
+            Block(s, f"model.layers.{layer}.", loader, team) for layer in range(s.num_hidden_layers)
+        ]
+        self.norm = RmsNorm(loader.vector("model.norm.weight", s.hidden_size), s.rms_norm_eps)
+        self.head = Linear(
+            loader, team, [embed if s.tie_word_embeddings else head], [s.vocab_size], s.hidden_size
+        )
+
+    def forward(self, batch: Batch, cache: KvCache) -> torch.Tensor:
+        """Run a step; float32 logits ``[len(batch.logit_rows), vocab_size]``."""
+        x = self.embed(batch.tokens)
+        angles = self.rope.angles(batch.positions)
+        for block, layer in zip(self.blocks, cache.layers, strict=True):
+            block.forward(x, self.rope, angles, layer, batch)
+        return self.head(self.norm(x[batch.logit_rows]))
+
+
+class Block:
+    """One layer: attention, then the gated feed-forward network."""
+
+    def __init__(self, s: LlamaSettings, at: str, loader: Loader, team: cpu.Team) -> None:
+        self.heads, self.kv_heads, self.head_dim = s.num_attention_heads, s.kv_heads, s.head_size
+        hidden, inner = s.hidden_size, s.intermediate_size
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        self.input_norm = RmsNorm(loader.vector(at + "input_layernorm.weight", hidden), s.rms_norm_eps)
+        self.qkv = Linear(
+            loader, team, [f"{at}self_attn.{n}_proj.weight" for n in "qkv"], [q, kv, kv], hidden
+        )
+        self.output = Linear(loader, team, [at + "self_attn.o_proj.weight"], [hidden], q)
+        self.post_norm = RmsNorm(
+            loader.vector(at + "post_attention_layernorm.weight", hidden), s.rms_norm_eps
+        )
+        self.gate_up = Linear(
+            loader, team, [at + "mlp.gate_proj.weight", at + "mlp.up_proj.weight"], [inner, inner], hidden
+        )
+        self.down = Linear(loader, team, [at + "mlp.down_proj.weight"], [hidden], inner)
+
+    def forward(self, x: torch.Tensor, rope: Rope, angles: Angles, cache: torch.Tensor, batch: Batch) -> None:
+        """Add this layer's outputs to the residual stream ``x`` ``[rows, hidden]``."""
+        qkv = self.qkv(self.input_norm(x)).unflatten(1, (-1, self.head_dim))
+        rope.rotate(qkv[:, : self.heads + self.kv_heads], angles)
+        x += self.output(attend(qkv, cache, batch, self.heads, self.kv_heads))
+        gate, up = self.gate_up(self.post_norm(x)).chunk(2, -1)
+        x += self.down(silu(gate).mul_(up))

@@ -1,0 +1,1 @@
+"""Checkpoints on disk: which tensors there are, in which format, mapped into memory without a copy."""

@@ -1,0 +1,111 @@
+"""The storage formats of weights, one row each.
+
+Sources: the safetensors header's dtype names, and the block layouts of ggml (``ggml-common.h``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+
+FP8_BLOCK = 128
+"""Rows and columns that share one scale in an FP8 checkpoint; blocks at the edges may be partial."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How numbers lie in bytes.
+
+    Attributes:
+        name: The name used throughout the engine.
+        block: Numbers in a block; rows are whole blocks.
+        block_bytes: Bytes of a block.
+        safetensors: The dtype's name in a safetensors header, or None.
+        gguf: The type's name in a GGUF file, or None.
+        kernel: The name under which `engine.cpu` multiplies with it, or None: then it is converted to float32.
+        scaled: Whether a second tensor holds a scale for each 128x128 block.
+    """
+
+    name: str
+    block: int
+    block_bytes: int
+    safetensors: str | None
+    gguf: str | None
+    kernel: str | None
+    scaled: bool = False
+
+    def nbytes(self, count: int) -> int:
+        """Bytes of ``count`` numbers, a multiple of `block`."""
+        return count // self.block * self.block_bytes
+
+
+F32 = Format("F32", 1, 4, "F32", "F32", "f32")
+F16 = Format("F16", 1, 2, "F16", "F16", None)
+BF16 = Format("BF16", 1, 2, "BF16", "BF16", "bf16")
+FP8 = Format("FP8", 1, 1, "F8_E4M3", None, "fp8_block128", scaled=True)
+Q4_1 = Format("Q4_1", 32, 20, None, "Q4_1", "q4_1")
+Q8_0 = Format("Q8_0", 32, 34, None, "Q8_0", "q8_0")
+
+FORMATS = (F32, F16, BF16, FP8, Q4_1, Q8_0)
+BY_SAFETENSORS = {row.safetensors: row for row in FORMATS if row.safetensors}
+BY_GGUF = {row.gguf: row for row in FORMATS if row.gguf}
+
+
+def _q4_1(blocks: Bytes) -> Floats:
+    """Scale and minimum (float16), then 16 bytes: low nibbles are numbers 0..15, high ones 16..31."""
+    scale = blocks[:, 0:2].copy().view(np.float16).astype(np.float32)
+    minimum = blocks[:, 2:4].copy().view(np.float16).astype(np.float32)
+    nibbles = np.concatenate([blocks[:, 4:] & 0x0F, blocks[:, 4:] >> 4], axis=1)
+    return nibbles.astype(np.float32) * scale + minimum
+
+
+def _q8_0(blocks: Bytes) -> Floats:
+    """Scale (float16), then 32 signed bytes."""
+    scale = blocks[:, 0:2].copy().view(np.float16).astype(np.float32)
+    return blocks[:, 2:].copy().view(np.int8).astype(np.float32) * scale
+
+
+def _fp8_values() -> Floats:
+    """The 256 values of float8 e4m3fn: bias 7, no infinities, 0x7F and 0xFF are not numbers."""
+    code = np.arange(256)
+    exponent, mantissa = (code >> 3) & 15, (code & 7).astype(np.float64)
+    value = np.where(exponent == 0, mantissa * 2.0**-9, (1 + mantissa / 8) * 2.0 ** (exponent - 7.0))
+    value[(code & 0x7F) == 0x7F] = np.nan
+    return np.where(code & 0x80, -value, value).astype(np.float32)
+
+
+_FP8_VALUES = _fp8_values()
+
+
+def dequantize(stored: Format, raw: Bytes, rows: int, columns: int, scale: Floats | None = None) -> Floats:
+    """The float32 values ``[rows, columns]`` of row-major bytes.
+
+    Args:
+        stored: The format of ``raw``.
+        raw: The bytes, of any shape.
+        rows: Rows.
+        columns: Columns, a multiple of the format's block.
+        scale: For FP8 the factors ``[ceil(rows/128), ceil(columns/128)]``.
+    """
+    flat = np.ascontiguousarray(raw).reshape(-1)
+    if stored is F32:
+        values = flat.view(np.float32).astype(np.float32)
+    elif stored is F16:
+        values = flat.view(np.float16).astype(np.float32)
+    elif stored is BF16:
+        values = (flat.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    elif stored is FP8:
+        values = _FP8_VALUES[flat]
+    else:
+        decode = {"Q4_1": _q4_1, "Q8_0": _q8_0}[stored.name]
+        values = decode(flat.reshape(-1, stored.block_bytes))
+    values = values.reshape(rows, columns)
+    if scale is not None:
+        factors = np.repeat(np.repeat(scale, FP8_BLOCK, axis=0)[:rows], FP8_BLOCK, axis=1)[:, :columns]
+        values = values * factors
+    return values

@@ -1,0 +1,116 @@
+"""GGUF checkpoints under the names that the model files use, which are those of the Hugging Face hub.
+
+Names and keys: ``gguf-py/gguf/constants.py`` of llama.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.errors import CheckpointError
+from engine.gguf_header import GgufHeader, read_gguf_header
+from engine.weights.tensor import StoredTensor, map_file
+
+_TOP = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_ARCHITECTURES = {"llama": "LlamaForCausalLM"}
+
+
+def hub_name(name: str) -> str:
+    """The hub's name of a GGUF tensor; a name that has none is kept."""
+    if name in _TOP:
+        return _TOP[name]
+    match = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
+    if match and match[2] in _LAYER:
+        return f"model.layers.{match[1]}.{_LAYER[match[2]]}.{match[3]}"
+    return name
+
+
+def open_gguf(path: Path) -> tuple[dict[str, Any], dict[str, StoredTensor]]:
+    """Map a GGUF file.
+
+    Returns:
+        The model's configuration in the hub's words, and the tensors under the hub's names.
+
+    Raises:
+        CheckpointError: The file is missing, cut short, damaged, or holds only a part of a model.
+    """
+    data = map_file(path)
+    header = read_gguf_header(path)
+    if header.needed_bytes > header.file_bytes:
+        raise CheckpointError(
+            f"{path} is cut short ({header.file_bytes} of {header.needed_bytes} bytes that its header "
+            "promises): download it again"
+        )
+    parts = header.metadata.get("split.count", 0)
+    if isinstance(parts, int) and parts > 1:
+        raise CheckpointError(
+            f"{path} is one of {parts} parts of a model; join them with llama.cpp's "
+            "`llama-gguf-split --merge` and load the result"
+        )
+    tensors = {
+        hub_name(name): StoredTensor(
+            name, path, row.type, row.shape, data[row.offset : row.offset + row.nbytes]
+        )
+        for name, row in header.tensors.items()
+    }
+    return gguf_config(header), tensors
+
+
+def gguf_config(header: GgufHeader) -> dict[str, Any]:
+    """The metadata in the words of a ``config.json``; absent keys stay absent."""
+    found = header.metadata
+    architecture = header.architecture
+    if not architecture:
+        raise CheckpointError(f"{header.path} does not name its architecture: it is not a model")
+    keys = {
+        "num_hidden_layers": "block_count",
+        "hidden_size": "embedding_length",
+        "intermediate_size": "feed_forward_length",
+        "num_attention_heads": "attention.head_count",
+        "num_key_value_heads": "attention.head_count_kv",
+        "head_dim": "attention.key_length",
+        "max_position_embeddings": "context_length",
+        "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+        "rope_theta": "rope.freq_base",
+        "rotary_dim": "rope.dimension_count",
+        "vocab_size": "vocab_size",
+    }
+    config = {
+        ours: found[f"{architecture}.{key}"] for ours, key in keys.items() if f"{architecture}.{key}" in found
+    }
+    embedding = header.tensors.get("token_embd.weight")
+    if embedding is not None:
+        config["vocab_size"] = embedding.shape[0]
+    scaling = _rope_scaling(architecture, found)
+    if scaling:
+        config["rope_scaling"] = scaling
+    return config | {
+        "architectures": [_ARCHITECTURES.get(architecture, f"GGUF {architecture}")],
+        "tie_word_embeddings": "output.weight" not in header.tensors,
+        # llama.cpp permutes the rows of q and k so that each rotated pair lies side by side.
+        "rope_interleaved": True,
+    }
+
+
+def _rope_scaling(architecture: str, found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """RoPE scaling asked for by the file: its kind, for the model file to accept or to refuse."""
+    kind = found.get(f"{architecture}.rope.scaling.type", "none")
+    return None if kind == "none" else {"rope_type": kind}
