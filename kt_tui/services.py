@@ -1,0 +1,172 @@
+"""What the screens work with, built once and handed to the app; tests hand in others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kt_tui.config import Config, load_config, set_value
+from kt_tui.paths import Paths, user_paths
+
+if TYPE_CHECKING:
+    from kt_tui.catalog import ModelEntry, PrepareProgress
+    from kt_tui.hardware import Machine
+    from kt_tui.launch import LaunchPlan
+    from kt_tui.monitor import EngineTarget, GpuSample, Sampler
+    from kt_tui.profiles import Profile, ProfileList
+    from kt_tui.supervise import EngineStatus, Supervisor
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """What the user wants started.
+
+    Attributes:
+        model: Name or path of the model.
+        options: Launch options that the user set (long name without dashes -> value).
+        extra: Options for the engine that kt-tui does not know, as typed.
+        profile: Name of the profile that fills in what ``options`` leaves open.
+        engine: ``embedded`` or ``sglang``; None leaves the choice to the planner.
+    """
+
+    model: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
+    profile: str | None = None
+    engine: str | None = None
+
+
+OnProgress = Callable[["PrepareProgress"], None]
+
+
+class Services:
+    """The domain, as the screens see it. Methods marked *blocking* belong into a worker thread.
+
+    Args:
+        paths: The user's folders.
+        environ: The environment of the panel.
+        supervisor: The one engine process.
+        sampler: Live figures.
+        machine: Reads the machine; called once, in a worker thread.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        environ: Mapping[str, str],
+        supervisor: Supervisor,
+        sampler: Sampler,
+        machine: Callable[[], Machine] | None = None,
+    ) -> None:
+        self.paths = paths
+        self.environ = environ
+        self.supervisor = supervisor
+        self.sampler = sampler
+        self.config = load_config(paths, environ)
+        self._read_machine = machine
+        self._machine: Machine | None = None
+        self._machine_lock = threading.Lock()
+
+    @property
+    def known_machine(self) -> Machine | None:
+        """The machine if it has been read already."""
+        return self._machine
+
+    def machine(self) -> Machine:
+        """The machine this panel runs on. Blocking the first time."""
+        with self._machine_lock:
+            if self._machine is None:
+                self._machine = (self._read_machine or self._read_this_machine)()
+            return self._machine
+
+    def _read_this_machine(self) -> Machine:
+        from kt_tui.hardware import read_machine
+
+        return read_machine(environ=self.environ)
+
+    def set_config(self, key: str, text: str) -> None:
+        """Write one setting into the user's file and read the settings again."""
+        set_value(self.paths, key, text)
+        self.config = load_config(self.paths, self.environ)
+
+    def list_models(self) -> list[ModelEntry]:
+        """The catalogue. Blocking."""
+        from kt_tui.catalog import list_models
+
+        return list_models(self.paths, self.config)
+
+    def find_model(self, name_or_path: str) -> ModelEntry:
+        """One model by what the user typed. Blocking; raises `kt_tui.catalog.UnknownModel`."""
+        from kt_tui.catalog import find_model
+
+        return find_model(name_or_path, self.paths, self.config)
+
+    def is_prepared(self, entry: ModelEntry) -> bool:
+        """Whether the model can be started as it lies on disk."""
+        from kt_tui.catalog import is_prepared
+
+        return is_prepared(entry)
+
+    def prepare(self, entry: ModelEntry, on_progress: OnProgress, cancel: threading.Event) -> Path:
+        """Make or mend a model. Blocking; raises `kt_tui.catalog.PrepareError`."""
+        from kt_tui.catalog import prepare
+
+        return prepare(entry, self.paths, on_progress, cancel)
+
+    def verify(self, entry: ModelEntry, on_progress: OnProgress, cancel: threading.Event) -> list[str]:
+        """Problems found by reading every byte of a model. Blocking."""
+        from kt_tui.catalog import verify
+
+        return verify(entry, on_progress, cancel)
+
+    def list_profiles(self) -> ProfileList:
+        """Saved launches, and what is wrong with those that cannot be read. Blocking."""
+        from kt_tui.profiles import list_profiles
+
+        return list_profiles(self.paths)
+
+    def save_profile(self, profile: Profile, *, overwrite: bool = False) -> Path:
+        """Save a launch by name. Blocking; raises `kt_tui.profiles.ProfileError`."""
+        from kt_tui.profiles import save_profile
+
+        return save_profile(self.paths, profile, overwrite=overwrite)
+
+    def plan(self, request: LaunchRequest) -> LaunchPlan:
+        """What a launch would be: parameters with origins, memory, command. Blocking."""
+        raise NotImplementedError
+
+
+def engine_target(status: EngineStatus, api_key: str | None) -> EngineTarget | None:
+    """The engine that the sampler should watch, if there is one."""
+    from kt_tui.monitor import EngineTarget
+
+    if status.pid is None or not status.state.active:
+        return None
+    return EngineTarget(status.pid, status.base_url, api_key)
+
+
+def build_services(environ: Mapping[str, str]) -> Services:
+    """The real services of this user and this machine. Starts nothing."""
+    from kt_tui.monitor import Sampler
+    from kt_tui.supervise import Supervisor
+
+    paths = user_paths(environ)
+    supervisor = Supervisor(paths)
+    sampler = Sampler(target=lambda: engine_target(supervisor.status, supervisor.api_key), gpus=read_gpus)
+    services = Services(paths, environ, supervisor, sampler)
+    sampler.interval = refresh_seconds(services.config)
+    return services
+
+
+def refresh_seconds(config: Config) -> float:
+    """``ui.refresh_seconds`` within the bounds of the sampler."""
+    value = config.get("ui.refresh_seconds")
+    return min(max(float(value), 0.25), 60.0) if isinstance(value, int | float) else 1.0
+
+
+def read_gpus() -> Sequence[GpuSample]:
+    """The GPUs' live figures."""
+    raise NotImplementedError

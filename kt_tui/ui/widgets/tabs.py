@@ -1,0 +1,52 @@
+"""The tab bar: one digit a mode, the shown one marked."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.widgets import Static
+
+from kt_tui.ui.modes import Mode, available_modes
+
+
+class Tab(Static):
+    """One mode in the bar; a click shows it."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self, mode: Mode, number: int, *, current: bool) -> None:
+        super().__init__(f"{number} {mode.title}", id=f"tab-{mode.name}", markup=False)
+        self.mode = mode
+        self.set_class(current, "-current")
+        self.tooltip = f"{mode.title}: {mode.purpose} (key {number} or alt+{number})"
+
+    async def on_click(self) -> None:
+        """Show the mode."""
+        await self.app.run_action(f"app.show_mode('{self.mode.name}')")
+
+
+class TabBar(Horizontal):
+    """All modes side by side; the machine in short at the right."""
+
+    DEFAULT_CSS = """
+    TabBar {
+        height: 1;
+        background: $background;
+        .brand { width: auto; padding: 0 2 0 1; color: $primary; text-style: bold; }
+        Tab { width: auto; padding: 0 1; color: $muted; }
+        Tab:hover { color: $foreground; }
+        Tab.-current { color: $foreground; background: $panel; text-style: bold; }
+        .machine { width: 1fr; padding: 0 1; text-align: right; color: $muted; text-overflow: ellipsis; text-wrap: nowrap; }
+    }
+    """
+
+    def __init__(self, current: str) -> None:
+        super().__init__()
+        self.current = current
+
+    def compose(self) -> ComposeResult:
+        """Brand, tabs, machine."""
+        yield Static("kt-tui", classes="brand", markup=False)
+        for number, mode in enumerate(available_modes(), 1):
+            yield Tab(mode, number, current=mode.name == self.current)
+        yield Static("", classes="machine", markup=False)
