@@ -1,0 +1,258 @@
+"""The bytes that an engine configuration needs, worked out from headers before anything is loaded.
+
+The panel plans with these functions and the engine allocates by them. Needs neither torch nor a weight: shapes
+come from ``config.json`` or the GGUF metadata, sizes from the tensor tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.errors import CheckpointError
+
+PAGE_TOKENS = 64
+"""Tokens of a page of the key-value cache."""
+
+KV_ITEM_BYTES = 4
+"""Bytes of a key's or value's element: float32, because attention computes in it on the CPU."""
+
+KV_MEMORY_SHARE = 0.5
+"""Part of the memory left beside the weights that a key-value cache nobody chose may take."""
+
+RUNTIME_BYTES = 320 << 20
+"""Python, torch and the server without a model: 240 MiB resident measured (torch 2.13 for CPUs), plus head-room for
+thread stacks and the tokenizer."""
+
+_EMBEDDINGS = ("embed_tokens", "lm_head", "token_embd")
+_MOST = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """The dimensions of a model that decide its size.
+
+    Attributes:
+        architecture: As the configuration names it (``MiniMaxM2ForCausalLM``).
+        layers: Transformer layers.
+        hidden: Width of the residual stream.
+        heads: Query heads.
+        kv_heads: Key and value heads.
+        head_dim: Width of a head.
+        intermediate: Inner width of a feed-forward layer, or of one expert.
+        vocab: Tokens in the vocabulary.
+        context_length: Tokens of a sequence that the model was made for.
+        experts: Routed experts of a layer; 0 for a dense model.
+        experts_per_token: Routed experts that a token passes through.
+    """
+
+    architecture: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocab: int
+    context_length: int
+    experts: int = 0
+    experts_per_token: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WeightBytes:
+    """Bytes of a checkpoint's weights by what they are for.
+
+    Attributes:
+        experts: Routed experts with their scales.
+        embedding: The input embedding.
+        head: The output projection; 0 when it shares the embedding.
+        other: Everything else: attention, norms, routers, dense feed-forward layers.
+    """
+
+    experts: int
+    embedding: int
+    head: int
+    other: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.experts + self.embedding + self.head + self.other
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What an engine process takes of main memory, in bytes.
+
+    Attributes:
+        weights_experts: Routed experts.
+        weights_other: All other weights.
+        kv_cache: The key-value cache when it is full.
+        activations: Scratch of the largest step.
+        runtime: The process without a model.
+    """
+
+    weights_experts: int
+    weights_other: int
+    kv_cache: int
+    activations: int
+    runtime: int
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Part -> bytes."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @property
+    def total(self) -> int:
+        """The sum of the parts."""
+        return sum(self.parts.values())
+
+
+def model_shape(config: Mapping[str, Any]) -> ModelShape:
+    """Read the dimensions from a ``config.json`` (or GGUF metadata in its words).
+
+    Raises:
+        CheckpointError: A dimension is missing or makes no sense; the message names its key.
+    """
+    heads = _dimension(config, "num_attention_heads")
+    hidden = _dimension(config, "hidden_size")
+    experts = _dimension(config, "num_local_experts", "num_experts", "n_routed_experts", default=0)
+    width_keys = ("moe_intermediate_size", "intermediate_size") if experts else ("intermediate_size",)
+    architectures = config.get("architectures")
+    named = isinstance(architectures, list) and architectures and isinstance(architectures[0], str)
+    return ModelShape(
+        architecture=architectures[0] if named and isinstance(architectures, list) else "unknown",
+        layers=_dimension(config, "num_hidden_layers"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=_dimension(config, "num_key_value_heads", default=heads),
+        head_dim=_dimension(config, "head_dim", default=hidden // heads),
+        intermediate=_dimension(config, *width_keys),
+        vocab=_dimension(config, "vocab_size"),
+        context_length=_dimension(config, "max_position_embeddings"),
+        experts=experts,
+        experts_per_token=_dimension(config, "num_experts_per_tok") if experts else 0,
+    )
+
+
+def _dimension(config: Mapping[str, Any], *keys: str, default: int | None = None) -> int:
+    for key in keys:
+        value = config.get(key)
+        if value is None:
+            continue
+        if type(value) is not int or not 0 < value < _MOST:
+            raise CheckpointError(
+                f"the model's configuration says {key}={str(value)[:40]}, which makes no sense"
+            )
+        return value
+    if default is None:
+        raise CheckpointError(
+            f"the model's configuration lacks {keys[0]}; its files are of another kind or damaged"
+        )
+    return default
+
+
+def tensor_kind(name: str) -> str:
+    """What a tensor is for, by its hub name: ``experts``, ``embedding``, ``head`` or ``other``."""
+    parts = name.split(".")
+    if "experts" in parts and any(part.isdigit() for part in parts[parts.index("experts") :]):
+        return "experts"
+    if "lm_head" in parts:
+        return "head"
+    return "embedding" if any(part in _EMBEDDINGS for part in parts) else "other"
+
+
+def read_budget_inputs(path: Path) -> tuple[ModelShape, WeightBytes]:
+    """Read a checkpoint's headers.
+
+    Raises:
+        CheckpointError: It is missing, cut short, damaged or of a kind that the engine does not load.
+    """
+    from engine.weights.index import open_checkpoint
+
+    checkpoint = open_checkpoint(path)
+    sizes = dict.fromkeys(("experts", "embedding", "head", "other"), 0)
+    for name, tensor in checkpoint.tensors.items():
+        sizes[tensor_kind(name)] += tensor.raw.size
+    return model_shape(checkpoint.config), WeightBytes(**sizes)
+
+
+def kv_bytes_per_token(shape: ModelShape) -> int:
+    """Bytes that one token takes in the key-value cache: a key and a value for each head of each layer."""
+    return shape.layers * 2 * shape.kv_heads * shape.head_dim * KV_ITEM_BYTES
+
+
+def whole_pages(tokens: int) -> int:
+    """Tokens rounded up to whole pages."""
+    return -(-tokens // PAGE_TOKENS) * PAGE_TOKENS
+
+
+def kv_bytes(shape: ModelShape, max_total_tokens: int) -> int:
+    """Bytes of a key-value cache of that many tokens, rounded up to whole pages."""
+    return whole_pages(max_total_tokens) * kv_bytes_per_token(shape)
+
+
+def activation_bytes(shape: ModelShape, chunk: int, max_running_requests: int) -> int:
+    """An upper estimate of the scratch that a step needs, in bytes; all of it is float32.
+
+    A layer holds at once, for each of the step's tokens: the stream, its norm, the layer's output and a copy that
+    a kernel may make (4 hidden); queries, keys and values, attention's output, and rotated copies; and for each
+    expert that it passes through the inner vector, gate and up. Attention reads a history that lies in several
+    pieces through a copy of one layer's keys and values. Logits exist for one token a request.
+
+    Args:
+        shape: The model.
+        chunk: Prompt tokens that one step computes.
+        max_running_requests: Requests that take part in a step, each with at least one token.
+    """
+    tokens = chunk + max_running_requests
+    attention = shape.head_dim * (3 * shape.heads + 4 * shape.kv_heads)
+    inner = 3 * shape.intermediate * max(1, shape.experts_per_token)
+    step = tokens * (4 * shape.hidden + attention + inner)
+    history = 2 * shape.kv_heads * shape.head_dim * shape.context_length
+    mask = min(chunk, shape.context_length) * shape.context_length
+    logits = max_running_requests * shape.vocab
+    return 4 * (step + history + mask + logits)
+
+
+def default_total_tokens(shape: ModelShape, free_bytes: int | None) -> int:
+    """Size of a key-value cache that nobody chose: one full context, as far as memory allows.
+
+    Args:
+        shape: The model, with the context length in force.
+        free_bytes: Memory left beside the weights; None if unknown.
+
+    Returns:
+        Tokens in whole pages; 0 if not even one page fits into `KV_MEMORY_SHARE` of the memory.
+    """
+    wanted = whole_pages(shape.context_length)
+    if free_bytes is None:
+        return wanted
+    fits = int(max(0, free_bytes) * KV_MEMORY_SHARE) // kv_bytes_per_token(shape)
+    return min(wanted, fits // PAGE_TOKENS * PAGE_TOKENS)
+
+
+def engine_budget(
+    shape: ModelShape, weights: WeightBytes, *, max_total_tokens: int, chunk: int, max_running_requests: int
+) -> Budget:
+    """All of an engine process's memory on a machine without a GPU."""
+    return Budget(
+        weights_experts=weights.experts,
+        weights_other=weights.total - weights.experts,
+        kv_cache=kv_bytes(shape, max_total_tokens),
+        activations=activation_bytes(shape, chunk, max_running_requests),
+        runtime=RUNTIME_BYTES,
+    )
+
+
+def bytes_read_per_token(shape: ModelShape, weights: WeightBytes) -> int:
+    """Weight bytes that decoding one token reads: chosen experts, the output projection and all else but embedding.
+
+    A shared embedding is read whole as the output projection.
+    """
+    chosen = weights.experts * shape.experts_per_token // shape.experts if shape.experts else 0
+    return chosen + (weights.head or weights.embedding) + weights.other
