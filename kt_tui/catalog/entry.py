@@ -101,7 +101,7 @@ class PrepareProgress:
     total: int
 
 
-class UnknownModel(KtError):
+class UnknownModel(KtError):  # noqa: N818 - it names what was asked for
     """No model of that name, and no checkpoint at that path."""
 
     exit_code = 2
@@ -115,5 +115,5 @@ class PrepareError(KtError):
     """A model could not be made."""
 
 
-class PrepareCancelled(PrepareError):
+class PrepareCancelled(PrepareError):  # noqa: N818 - the user wanted it
     """The user stopped the making of a model; nothing half-made is left."""
