@@ -12,12 +12,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.config import EngineConfig
 from engine.errors import EngineError
-from engine.output import Generation, Mailbox, Post, TextOutput
+from engine.output import Generation, Mailbox, TextOutput
 from engine.progress import Progress, ProgressCallback
 from engine.request import Event, Request, RequestError, SamplingParams, TextEvent
 from engine.stats import EngineStats
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from engine.scheduler import Scheduler, StepRunner
     from engine.text.model import TextModel
 
-    class LoadedRunner(StepRunner):
+    class LoadedRunner(StepRunner, Protocol):
         """A runner as it comes from loading."""
 
         vocab_size: int
@@ -108,9 +110,11 @@ class Engine:
         self._commands: queue.SimpleQueue[_Command | None] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._open: set[str] = set()
-        self._thread: threading.Thread | None = None
-        self._loaded: asyncio.Future[Ready] | None = None
-        self._ended: asyncio.Future[None] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._mailbox: Mailbox | None = None
+        self._loaded: asyncio.Future[Any] | None = None
+        self._ended: asyncio.Future[Any] | None = None
 
     def start(self) -> None:
         """Begin loading; needs a running event loop."""
@@ -118,8 +122,7 @@ class Engine:
         self._loaded, self._ended = loop.create_future(), loop.create_future()
         self._mailbox = Mailbox(loop)
         # A daemon, because loading cannot be interrupted inside one read or one native call.
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, args=(self._mailbox,), name="engine", daemon=True).start()
 
     async def loaded(self) -> Ready:
         """Wait until the model is ready.
@@ -129,7 +132,8 @@ class Engine:
         """
         if self._loaded is None:
             raise RuntimeError("start() was not called")
-        return await asyncio.shield(self._loaded)
+        ready: Ready = await asyncio.shield(self._loaded)
+        return ready
 
     async def ended(self) -> None:
         """Wait until the engine thread is over.
@@ -154,7 +158,7 @@ class Engine:
         Raises:
             RequestError: The engine is not ready or is full, or the prompt does not fit.
         """
-        if self.ready is None or not self.accepts:
+        if self.ready is None or self._mailbox is None or not self.accepts:
             raise RequestError("The engine takes no requests now.", code="unavailable", status=503)
         room = room_for(prompt_ids, self.ready)
         limit = self.config.max_running_requests + self.config.max_queued_requests
@@ -168,8 +172,10 @@ class Engine:
         request = Request(name, tuple(prompt_ids), params, time.monotonic())
         generation = Generation(self, name, len(prompt_ids))
         self._open.add(name)
+        self._idle.clear()
         max_tokens = min(params.max_tokens or room, room)
-        output = TextOutput(self.ready.text.new_decoder(), params.stop, self._poster(generation))
+        post = partial(self._mailbox.put, partial(self._deliver, generation))
+        output = TextOutput(self.ready.text.new_decoder(), params.stop, post)
         self._commands.put(lambda scheduler: scheduler.submit(request, output, max_tokens))
         return generation
 
@@ -185,46 +191,51 @@ class Engine:
             Whether the thread is over. It is not if loading does not react (a read that hangs).
         """
         self.accepts = False
-        end = time.monotonic() + deadline_s
-        while self._open and self.ready is not None and time.monotonic() < end:
-            await asyncio.sleep(0.02)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(deadline_s):
+                await self._idle.wait()
         self._closing.set()
         self._commands.put(None)
-        thread = self._thread
-        end = time.monotonic() + deadline_s
-        while thread is not None and thread.is_alive() and time.monotonic() < end:
-            await asyncio.sleep(0.02)
-        return thread is None or not thread.is_alive()
+        with suppress(Exception):  # what it died of is for those who wait for `ended`
+            await asyncio.wait_for(self.ended(), deadline_s)
+        return self._ended is None or self._ended.done()
 
     def abort(self, request_id: str) -> None:
         """End a request before the next step."""
         self._commands.put(lambda scheduler: scheduler.abort(request_id))
 
-    def _poster(self, generation: Generation) -> Post:
-        def deliver(event: Event) -> None:  # on the event loop
-            if not isinstance(event, TextEvent):
-                self._open.discard(generation.id)
-            generation.deliver(event)
-
-        return lambda event: self._mailbox.put(deliver, event)
+    def _deliver(self, generation: Generation, event: Event) -> None:
+        """On the event loop: hand an event to its generation."""
+        if not isinstance(event, TextEvent):
+            self._open.discard(generation.id)
+            if not self._open:
+                self._idle.set()
+        generation.deliver(event)
 
     # ------------------------------------------------------------------ the engine thread
 
-    def _run(self) -> None:
+    def _run(self, mailbox: Mailbox) -> None:
         try:
             scheduler = self._load()
         except BaseException as error:
-            self._settle(self._loaded, self._as_engine_error(error))
-            self._settle(self._ended, None)
+            mailbox.call(partial(_settle, self._loaded, self._as_engine_error(error)))
+            mailbox.call(partial(_settle, self._ended, None))
             return
+        mailbox.call(partial(_settle, self._loaded, self.ready))
         failure: Exception | None = None
         try:
-            self._serve(scheduler)
+            while not self._closing.is_set():
+                self._take_commands(scheduler, wait=not scheduler.has_work)
+                if scheduler.has_work and not self._closing.is_set():
+                    scheduler.step()
+                mailbox.flush()
         except Exception as error:
             failure = error
+        self.accepts = False
+        self._take_commands(scheduler, wait=False)
         scheduler.abort_all()
-        self._mailbox.flush()
-        self._settle(self._ended, failure)
+        mailbox.flush()
+        mailbox.call(partial(_settle, self._ended, failure))
 
     def _load(self) -> Scheduler:
         began = time.monotonic()
@@ -245,7 +256,6 @@ class Engine:
         scheduler = Scheduler(runner, limits, text.end_ids, self.stats)
         self.stats.load_seconds = seconds
         self.ready = ready
-        self._settle(self._loaded, ready)
         return scheduler
 
     def _progress(self, progress: Progress) -> None:
@@ -254,16 +264,8 @@ class Engine:
         self.progress = progress
         self._report(progress)
 
-    def _serve(self, scheduler: Scheduler) -> None:
-        while not self._closing.is_set():
-            self._take_commands(scheduler)
-            if scheduler.has_work and not self._closing.is_set():
-                scheduler.step()
-            self._mailbox.flush()
-
-    def _take_commands(self, scheduler: Scheduler) -> None:
-        """Carry out what was asked; sleep while there is nothing to do."""
-        wait = not scheduler.has_work
+    def _take_commands(self, scheduler: Scheduler, *, wait: bool) -> None:
+        """Carry out what was asked; with ``wait``, sleep until something is."""
         while True:
             try:
                 command = self._commands.get(block=wait)
@@ -286,19 +288,16 @@ class Engine:
         wrapped.__cause__ = error
         return wrapped
 
-    def _settle(self, future: asyncio.Future[Ready] | asyncio.Future[None] | None, result: object) -> None:
-        """Resolve a future of the event loop from this thread."""
 
-        def settle() -> None:
-            if future is None or future.done():
-                return
-            if isinstance(result, Exception):
-                future.set_exception(result)
-                future.exception()  # nobody has to wait for it
-            else:
-                future.set_result(result)  # type: ignore[arg-type]  # the callers pair future and result
-
-        self._mailbox.call(settle)
+def _settle(future: asyncio.Future[Any] | None, result: object) -> None:
+    """Resolve a future, on its event loop."""
+    if future is None or future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+        future.exception()  # marks it as seen: nobody has to wait for it
+    else:
+        future.set_result(result)
 
 
 def room_for(prompt_ids: list[int], ready: Ready) -> int:

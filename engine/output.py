@@ -53,9 +53,9 @@ class TextOutput:
 
     def end(self, event: FinishEvent | ErrorEvent) -> None:
         """Emit what was held back, unless a stop string was met, then the last event."""
-        if isinstance(event, FinishEvent) and not isinstance(event.matched_stop, str):
-            if self._emit(self._decoder.flush()) is None:
-                self._send(self._stops.flush())
+        unmatched = isinstance(event, FinishEvent) and not isinstance(event.matched_stop, str)
+        if unmatched and self._emit(self._decoder.flush()) is None:
+            self._send(self._stops.flush())
         self._post(event)
 
     def _emit(self, text: str) -> str | None:
@@ -119,9 +119,12 @@ class Generation:
             self._arrived.clear()
             await self._arrived.wait()
         event = self._events.popleft()
-        while isinstance(event, TextEvent) and self._events and isinstance(self._events[0], TextEvent):
-            more = self._events.popleft()
+        while isinstance(event, TextEvent) and self._events:
+            more = self._events[0]
+            if not isinstance(more, TextEvent):
+                break
             event = TextEvent(event.text + more.text, more.tokens)
+            self._events.popleft()
         return event
 
     async def collect(self) -> tuple[str, FinishEvent | ErrorEvent]:
