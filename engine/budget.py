@@ -19,7 +19,7 @@ PAGE_TOKENS = 64
 KV_ITEM_BYTES = 4
 """Bytes of a key's or value's element: float32, because attention computes in it on the CPU."""
 
-KV_MEMORY_SHARE = 0.5
+KV_MEMORY_SHARE = 0.25
 """Part of the memory left beside the weights that a key-value cache nobody chose may take."""
 
 RUNTIME_BYTES = 320 << 20
@@ -179,6 +179,39 @@ def read_budget_inputs(path: Path) -> tuple[ModelShape, WeightBytes]:
     for name, tensor in checkpoint.tensors.items():
         sizes[tensor_kind(name)] += tensor.raw.size
     return model_shape(checkpoint.config), WeightBytes(**sizes)
+
+
+def config_weight_bytes(config: Mapping[str, Any]) -> WeightBytes:
+    """The weights of a MiniMax-M2 model by its configuration alone, as its published checkpoints store them.
+
+    Linear maps in FP8 (one byte, and a float32 scale for each 128x128 block) or else in the configuration's dtype;
+    routers and their correction bias in float32; embeddings and norms in the configuration's dtype.
+
+    Raises:
+        CheckpointError: Another architecture, or a dimension is missing.
+    """
+    shape = model_shape(config)
+    if shape.architecture != "MiniMaxM2ForCausalLM":
+        raise CheckpointError(f"the size of {shape.architecture} cannot be worked out without its files")
+    item = 4 if config.get("torch_dtype") == "float32" else 2
+    quantized = config.get("quantization_config")
+    fp8 = isinstance(quantized, Mapping) and quantized.get("quant_method") == "fp8"
+
+    def linear(rows: int, columns: int) -> int:
+        return rows * columns + -(-rows // 128) * -(-columns // 128) * 4 if fp8 else rows * columns * item
+
+    query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    hidden, inner = shape.hidden, shape.intermediate
+    attention = linear(query, hidden) + 2 * linear(key, hidden) + linear(hidden, query)
+    norms = (2 * hidden + (query + key if config.get("use_qk_norm") else 0)) * item
+    router = shape.experts * (hidden + (1 if config.get("use_routing_bias") else 0)) * 4
+    embedding = shape.vocab * hidden * item
+    return WeightBytes(
+        experts=shape.layers * shape.experts * (2 * linear(inner, hidden) + linear(hidden, inner)),
+        embedding=embedding,
+        head=0 if config.get("tie_word_embeddings") else embedding,
+        other=shape.layers * (attention + norms + router) + hidden * item,
+    )
 
 
 def kv_bytes_per_token(shape: ModelShape) -> int:

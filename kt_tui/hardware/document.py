@@ -39,6 +39,7 @@ def decode(cls: type[T], document: Mapping[str, object], where: str, problems: l
         MisfitError: A field without default is missing or does not fit.
     """
     values: dict[str, Any] = {}
+    hints = _hints(typing.cast(Hashable, cls))  # a class with a type variable in it is not seen as hashable
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if field.name not in document:
@@ -47,7 +48,7 @@ def decode(cls: type[T], document: Mapping[str, object], where: str, problems: l
             continue
         try:
             values[field.name] = _value(
-                _hints(cls)[field.name], document[field.name], f"{where}.{field.name}", problems
+                hints[field.name], document[field.name], f"{where}.{field.name}", problems
             )
         except MisfitError as misfit:
             if required:

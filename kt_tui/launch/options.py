@@ -17,7 +17,9 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     parser.allow_abbrev = False
     parser.add_argument("--engine", choices=ENGINES, help="engine to launch (default: embedded)")
     parser.add_argument("--profile", metavar="NAME", help="start from a saved launch")
-    parser.add_argument("--force", action="store_true", help="go on in spite of predictions (memory), never of facts")
+    parser.add_argument(
+        "--force", action="store_true", help="go on in spite of predictions (memory), never of facts"
+    )
     groups: dict[str, argparse._ArgumentGroup] = {}
     for parameter in SCHEMA:
         group = groups.get(parameter.group) or parser.add_argument_group(f"{parameter.group} options".lower())

@@ -16,7 +16,7 @@ class Kind(StrEnum):
     TEXT = "text"
     CHOICE = "choice"
     PATH = "path"
-    SECRET = "secret"
+    SECRET = "secret"  # noqa: S105 (a kind, not a password)
 
 
 class Group(StrEnum):
