@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch.nn import functional
@@ -69,13 +70,13 @@ class Experts:
                 "take the model in FP8 or BF16"
             )
         self.count = len(experts)
-        self._new = lambda: cpu.ExpertLayer(team, stored.kernel, self.count, hidden, intermediate)
+        self._new = partial(cpu.ExpertLayer, team, stored.kernel, self.count, hidden, intermediate)
         self._layer: cpu.ExpertLayer | None = None
         for number, expert in enumerate(experts):
             loader.later(
                 expert[0].stored.name,
                 sum(matrix.nbytes for matrix in expert),
-                lambda n=number, e=expert: self._load(n, *e),
+                partial(self._load, number, *expert),
             )
 
     def __call__(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

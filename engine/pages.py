@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-PAGE_TOKENS = 64
-"""Tokens of a page."""
+from engine.budget import PAGE_TOKENS
 
 Run = tuple[int, int]
 """First slot of a stretch of token slots, and the slot after its last."""
@@ -108,8 +107,3 @@ class KvCache:
     def nbytes(self) -> int:
         """Size of the cache."""
         return sum(layer.nbytes for layer in self.layers)
-
-
-def token_bytes(layers: int, kv_heads: int, head_dim: int) -> int:
-    """Bytes that one token takes in the cache."""
-    return layers * 2 * kv_heads * head_dim * torch.float32.itemsize

@@ -38,7 +38,11 @@ def route(
     Returns:
         Expert numbers int32 ``[tokens, k]``, best first, and weights float32 of the same shape.
     """
-    scores = logits if score == "topk_softmax" else _SCORES[score](logits)
+    scores = logits
+    if score == "sigmoid":
+        scores = torch.sigmoid(logits)
+    elif score == "softmax":
+        scores = torch.softmax(logits, -1)
     choice = scores if bias is None else scores + bias
     if groups is not None:
         choice = _keep_groups(choice, *groups)
@@ -54,15 +58,12 @@ def route(
     return ids.to(torch.int32), weights
 
 
-_SCORES = {"softmax": lambda logits: torch.softmax(logits, -1), "sigmoid": torch.sigmoid}
-
-
 def _keep_groups(choice: torch.Tensor, count: int, keep: int) -> torch.Tensor:
     """Set the choice scores of all but the ``keep`` best groups to minus infinity.
 
     Zero would not do: a biased score may be negative and lose to a dropped one.
     """
-    grouped = choice.unflatten(-1, (count, -1))
+    grouped = choice.view(choice.shape[0], count, -1)
     strength = grouped.topk(min(2, grouped.shape[-1]), dim=-1).values.sum(-1)
     best = torch.sort(strength, dim=-1, descending=True, stable=True).indices[:, :keep]
     dropped = torch.ones_like(strength, dtype=torch.bool).scatter_(1, best, False)

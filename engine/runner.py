@@ -9,7 +9,7 @@ as many as the team, and the team waits meanwhile.
 from __future__ import annotations
 
 from collections.abc import Sequence as Tokens
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import psutil
@@ -17,9 +17,10 @@ import torch
 
 from engine import cpu
 from engine.batch import make_batch
+from engine.budget import ModelShape, default_total_tokens, kv_bytes, model_shape, whole_pages
 from engine.errors import ContextOverflow, EngineError, KvPoolFull
 from engine.models.registry import Model, build_model
-from engine.pages import PAGE_TOKENS, KvCache, PageTable, token_bytes
+from engine.pages import KvCache, PageTable
 from engine.progress import Progress, ProgressCallback, ignore
 from engine.weights.index import open_checkpoint
 from engine.weights.loader import Loader
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 SHARED_ROWS = 64
 """Rows of a step from which torch computes with more than one thread."""
-
-KV_MEMORY_SHARE = 0.25
-"""Part of the available memory that the cache may take when its size is left to the engine."""
 
 
 @dataclass(eq=False, slots=True)
@@ -102,7 +100,7 @@ class Runner:
 
     @classmethod
     def load(cls, config: EngineConfig, progress: ProgressCallback = ignore) -> Runner:
-        """Load a checkpoint and run it once.
+        """Load a checkpoint.
 
         Raises:
             EngineError: The checkpoint or the configuration cannot be run; the message says why.
@@ -113,18 +111,13 @@ class Runner:
         loader = Loader(checkpoint, device)
         team = cpu.Team(config.cpu_threads or 0)
         model = build_model(checkpoint, loader, team)
-        context = choose_context(config, model)
-        tokens = choose_kv_tokens(
-            config, model, context, psutil.virtual_memory().available - loader.weight_bytes
-        )
+        context = choose_context(config, model.context_length)
+        shape = replace(model_shape(checkpoint.config), context_length=context)
+        tokens = choose_kv_tokens(config, shape, psutil.virtual_memory().available - loader.weight_bytes)
         progress(Progress("checkpoint", 1, 1, "complete"))
         loader.run(progress)
-        progress(Progress("warmup", 0, 1, "first step"))
-        cache = KvCache(model.layers, model.kv_heads, model.head_dim, tokens, device)
-        runner = cls(model, cache, context, team.threads, loader.weight_bytes)
-        runner._warm_up()
-        progress(Progress("warmup", 1, 1, "ready"))
-        return runner
+        cache = KvCache(shape.layers, shape.kv_heads, shape.head_dim, tokens, device)
+        return cls(model, cache, context, team.threads, loader.weight_bytes)
 
     @property
     def stats(self) -> RunnerStats:
@@ -200,19 +193,6 @@ class Runner:
                     f"{length} tokens do not fit into the context of {self.context_length}: shorten the conversation"
                 )
 
-    def _warm_up(self) -> None:
-        """Run one token, so that a broken kernel shows at the start and the first request pays for nothing."""
-        sequence = self.open_sequence()
-        (logits,) = self.step([Row(sequence, [0], want_logits=True)])
-        self.close_sequence(sequence)
-        for layer in self._model.experts:
-            layer.hits.zero_()
-        if logits is None or not bool(torch.isfinite(logits).all()):
-            raise EngineError(
-                "the model answers its first token with numbers that are not finite: the weights are damaged; "
-                "download the model again"
-            )
-
 
 def choose_device(config: EngineConfig) -> torch.device:
     """The device for attention, norms and router.
@@ -231,46 +211,44 @@ def choose_device(config: EngineConfig) -> torch.device:
     return torch.device("cpu")
 
 
-def choose_context(config: EngineConfig, model: Model) -> int:
+def choose_context(config: EngineConfig, longest: int) -> int:
     """Tokens of one sequence at most.
 
     Raises:
-        EngineError: More is asked for than the model was made for.
+        EngineError: More is asked for than the ``longest`` that the model was made for.
     """
-    if config.context_length is not None and config.context_length > model.context_length:
+    if config.context_length is not None and config.context_length > longest:
         raise EngineError(
-            f"--context-length {config.context_length} is more than the {model.context_length} tokens that the "
-            "model was made for: ask for fewer"
+            f"--context-length {config.context_length} is more than the {longest} tokens that the model was made "
+            "for: ask for fewer"
         )
-    return config.context_length or model.context_length
+    return config.context_length or longest
 
 
-def choose_kv_tokens(config: EngineConfig, model: Model, context: int, available: int) -> int:
-    """Tokens that the key-value cache holds: as asked, else one full context as far as memory allows.
+def choose_kv_tokens(config: EngineConfig, shape: ModelShape, free_bytes: int) -> int:
+    """Tokens that the key-value cache holds: as asked, else as `engine.budget` says.
 
     Args:
         config: May hold the wish.
-        model: Gives the size of a token.
-        context: Tokens of one sequence at most.
-        available: Bytes of memory left after loading the weights.
+        shape: The model, with the context length in force.
+        free_bytes: Memory left besides the weights.
 
     Raises:
         EngineError: The memory does not hold what is asked for, or nothing useful.
     """
-    each = token_bytes(model.layers, model.kv_heads, model.head_dim)
-    if config.max_total_tokens is not None:
-        tokens = -(-config.max_total_tokens // PAGE_TOKENS) * PAGE_TOKENS
-        if tokens * each > available:
+    free = f"{max(0, free_bytes) / 2**30:.1f} GiB"
+    if config.max_total_tokens is None:
+        tokens = default_total_tokens(shape, free_bytes)
+        if tokens == 0:
             raise EngineError(
-                f"--max-total-tokens {config.max_total_tokens} takes {tokens * each / 2**30:.1f} GiB of memory, but "
-                f"{max(0, available) / 2**30:.1f} GiB are free besides the weights: ask for fewer"
+                f"the weights leave {free} of memory, too little for a KV cache: close other programs or take a "
+                "smaller model"
             )
         return tokens
-    fits = int(max(0, available) * KV_MEMORY_SHARE) // each
-    tokens = min(-(-context // PAGE_TOKENS), fits // PAGE_TOKENS) * PAGE_TOKENS
-    if tokens == 0:
+    tokens, size = whole_pages(config.max_total_tokens), kv_bytes(shape, config.max_total_tokens)
+    if size > free_bytes:
         raise EngineError(
-            f"the weights leave {max(0, available) / 2**30:.1f} GiB of memory, too little for a KV cache: "
-            "close other programs or take a smaller model"
+            f"--max-total-tokens {config.max_total_tokens} takes {size / 2**30:.1f} GiB of memory, but {free} are "
+            "free besides the weights: ask for fewer"
         )
     return tokens

@@ -22,7 +22,7 @@ def attend(qkv: torch.Tensor, cache: torch.Tensor, batch: Batch, heads: int, kv_
         ``[rows, heads * head_dim]``.
     """
     head_dim = qkv.shape[-1]
-    new = qkv[:, heads:].unflatten(1, (2, kv_heads)).permute(1, 2, 0, 3)
+    new = qkv[:, heads:].view(-1, 2, kv_heads, head_dim).permute(1, 2, 0, 3)
     outputs = []
     for segment in batch.segments:
         row = segment.begin
@@ -33,7 +33,7 @@ def attend(qkv: torch.Tensor, cache: torch.Tensor, batch: Batch, heads: int, kv_
         if segment.end - segment.begin == 1:
             outputs.append(_attend_one(queries.view(kv_heads, -1, head_dim), cache, segment))
         else:
-            outputs.append(_attend_many(queries.unflatten(1, (kv_heads, -1)), cache, segment))
+            outputs.append(_attend_many(queries.view(len(queries), kv_heads, -1, head_dim), cache, segment))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
@@ -47,11 +47,12 @@ def _attend_one(queries: torch.Tensor, cache: torch.Tensor, segment: Segment) ->
     if len(scores) == 1:
         start, stop = segment.read[0]
         return torch.bmm(torch.softmax(scores[0], -1), cache[1, :, start:stop]).view(1, -1)
-    lengths = [stop - start for start, stop in segment.read]
-    weights = torch.softmax(torch.cat(scores, -1), -1).split(lengths, -1)
+    weights = torch.softmax(torch.cat(scores, -1), -1)
     output = torch.zeros_like(queries)
-    for weight, (start, stop) in zip(weights, segment.read, strict=True):
-        output.baddbmm_(weight, cache[1, :, start:stop])
+    at = 0
+    for start, stop in segment.read:
+        output.baddbmm_(weights[..., at : at + stop - start], cache[1, :, start:stop])
+        at += stop - start
     return output.view(1, -1)
 
 

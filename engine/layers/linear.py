@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ class Linear:
         groups = [matrices] if _joinable(matrices) else [[matrix] for matrix in matrices]
         for group in groups:
             label = group[0].stored.name
-            loader.later(label, sum(matrix.nbytes for matrix in group), lambda g=group: self._build(team, g))
+            loader.later(label, sum(matrix.nbytes for matrix in group), partial(self._build, team, group))
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Map float32 ``[rows, columns]`` to float32 ``[rows, outputs]``."""

@@ -45,7 +45,7 @@ class Rope:
         """Rotate ``[rows, heads, head_dim]`` where it lies."""
         part = heads[..., : self.dim]
         if angles.sine is None:
-            torch.view_as_complex(part.unflatten(-1, (-1, 2))).mul_(angles.cosine)
+            torch.view_as_complex(part.view(*part.shape[:-1], -1, 2)).mul_(angles.cosine)
         else:
             swapped = part.roll(self.dim // 2, -1)
             part.mul_(angles.cosine).addcmul_(swapped, angles.sine)

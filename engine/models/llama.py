@@ -71,7 +71,6 @@ class Llama:
     def __init__(self, checkpoint: Checkpoint, loader: Loader, team: cpu.Team) -> None:
         s = LlamaSettings.read(checkpoint)
         self.vocab_size, self.context_length = s.vocab_size, s.max_position_embeddings
-        self.layers, self.kv_heads, self.head_dim = s.num_hidden_layers, s.kv_heads, s.head_size
         self.experts: list[MixtureOfExperts] = []
         embed, head = "model.embed_tokens.weight", "lm_head.weight"
         self.embed = Embedding(loader, embed, s.vocab_size, s.hidden_size)
@@ -115,7 +114,7 @@ class Block:
 
     def forward(self, x: torch.Tensor, rope: Rope, angles: Angles, cache: torch.Tensor, batch: Batch) -> None:
         """Add this layer's outputs to the residual stream ``x`` ``[rows, hidden]``."""
-        qkv = self.qkv(self.input_norm(x)).unflatten(1, (-1, self.head_dim))
+        qkv = self.qkv(self.input_norm(x)).view(len(x), -1, self.head_dim)
         rope.rotate(qkv[:, : self.heads + self.kv_heads], angles)
         x += self.output(attend(qkv, cache, batch, self.heads, self.kv_heads))
         gate, up = self.gate_up(self.post_norm(x)).chunk(2, -1)

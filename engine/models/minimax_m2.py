@@ -75,7 +75,6 @@ class MiniMaxM2:
     def __init__(self, checkpoint: Checkpoint, loader: Loader, team: cpu.Team) -> None:
         s = MiniMaxM2Settings.read(checkpoint)
         self.vocab_size, self.context_length = s.vocab_size, s.max_position_embeddings
-        self.layers, self.kv_heads, self.head_dim = s.num_hidden_layers, s.num_key_value_heads, s.head_dim
         embed, head = "model.embed_tokens.weight", "lm_head.weight"
         self.embed = Embedding(loader, embed, s.vocab_size, s.hidden_size)
         self.rope = Rope(s.rotary, s.rope_theta, interleaved=False, device=loader.device)
@@ -134,7 +133,7 @@ class Block:
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         self.q_norm.inplace(qkv[:, :q])
         self.k_norm.inplace(qkv[:, q : q + kv])
-        heads = qkv.unflatten(1, (-1, self.head_dim))
+        heads = qkv.view(len(qkv), -1, self.head_dim)
         rope.rotate(heads[:, : self.heads + self.kv_heads], angles)
         x += self.output(attend(heads, cache, batch, self.heads, self.kv_heads))
         x += self.moe(self.post_norm(x))

@@ -27,17 +27,11 @@ class Model(Protocol):
     Attributes:
         vocab_size: Token ids are below it.
         context_length: Tokens of one sequence at most.
-        layers: Layers with a key-value cache.
-        kv_heads: Key and value heads a layer.
-        head_dim: Values a head.
         experts: The mixtures of experts, in layer order; empty for a dense model.
     """
 
     vocab_size: int
     context_length: int
-    layers: int
-    kv_heads: int
-    head_dim: int
     experts: list[MixtureOfExperts]
 
     def forward(self, batch: Batch, cache: KvCache) -> torch.Tensor:

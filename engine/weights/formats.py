@@ -93,6 +93,7 @@ def dequantize(stored: Format, raw: Bytes, rows: int, columns: int, scale: Float
         scale: For FP8 the factors ``[ceil(rows/128), ceil(columns/128)]``.
     """
     flat = np.ascontiguousarray(raw).reshape(-1)
+    values: Floats
     if stored is F32:
         values = flat.view(np.float32).astype(np.float32)
     elif stored is F16:
@@ -104,8 +105,8 @@ def dequantize(stored: Format, raw: Bytes, rows: int, columns: int, scale: Float
     else:
         decode = {"Q4_1": _q4_1, "Q8_0": _q8_0}[stored.name]
         values = decode(flat.reshape(-1, stored.block_bytes))
-    values = values.reshape(rows, columns)
+    matrix: Floats = values.reshape(rows, columns)
     if scale is not None:
         factors = np.repeat(np.repeat(scale, FP8_BLOCK, axis=0)[:rows], FP8_BLOCK, axis=1)[:, :columns]
-        values = values * factors
-    return values
+        matrix = matrix * factors
+    return matrix
