@@ -154,14 +154,18 @@ def send_signal(process: Stat, number: int) -> bool:
     return True
 
 
-def family(session: int, entry: bytes, known: Iterable[Stat] = ()) -> list[Stat]:
+def family(leader: tuple[int, int], entry: bytes, known: Iterable[Stat] = ()) -> list[Stat]:
     """Living processes of one launch: of its session, marked by ``entry`` in their environment, or ``known``.
 
-    ``session`` is the pid of the session's leader, or 0 for none; the caller makes sure that it still stands for
-    that launch. The caller itself is never part of it.
+    ``leader`` is the pid and start time of the session's leader. When its pid has gone to another process, the
+    session counts for nothing. The caller itself is never part of it.
     """
     everyone = scan()
     everyone.pop(os.getpid(), None)
+    session, started = leader
+    holder = everyone.get(session)
+    if holder is not None and holder.started != started:
+        session = 0
     names = {(stat.pid, stat.started) for stat in known}
     return [
         stat

@@ -1,13 +1,24 @@
-"""From a launch plan to what the supervisor starts."""
+"""From a launch plan to what the supervisor starts, and what it needs on disk for that."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from kt_tui.supervise.types import EngineSpec
+from kt_tui.paths import Paths
+from kt_tui.supervise import cleanup
+from kt_tui.supervise.records import is_locked, read_record, record_name
+from kt_tui.supervise.types import EngineError, EngineSpec
 
 if TYPE_CHECKING:
     from kt_tui.launch.plan import LaunchPlan
+
+LOGS_KEPT = 10  # logs of earlier launches
+_ORPHAN_GRACE = 4.0  # seconds between SIGTERM and SIGKILL when the panel is gone
 
 API_KEY_VARIABLE = "KT_ENGINE_API_KEY"
 """The environment variable through which the embedded engine takes its API key (``python -m engine serve``)."""
@@ -28,3 +39,78 @@ def spec_from_plan(plan: LaunchPlan, api_key: str | None = None) -> EngineSpec:
         engine=plan.engine,
         api_key=key,
     )
+
+
+_SECRET_WORDS = ("api-key", "token", "password", "secret")
+
+
+def public_argv(spec: EngineSpec) -> list[str]:
+    """The arguments as a state file may hold them: values of options that carry secrets are blanked."""
+    shown: list[str] = []
+    hide_next = False
+    for word in spec.argv:
+        name, separator, _ = word.partition("=")
+        secret = name.startswith("-") and name.lstrip("-").replace("_", "-").endswith(_SECRET_WORDS)
+        if hide_next or (spec.api_key and spec.api_key in word):
+            shown.append("***")
+        elif secret and separator:
+            shown.append(f"{name}=***")
+        else:
+            shown.append(word)
+        hide_next = secret and not separator
+    return shown
+
+
+def refuse_if_taken(paths: Paths, spec: EngineSpec) -> None:
+    """Raise `EngineError` if an engine of this user is, or is about to be, on the port of ``spec``."""
+    name = record_name(spec.port)
+    if not is_locked(paths.engines / f"{name}.lock"):
+        return
+    record = read_record(paths.engines / f"{name}.json")
+    if record is None:
+        raise EngineError(
+            f"Another kt-tui is just starting an engine on port {spec.port}; choose another port."
+        )
+    whose = "was left running" if record.kept else f"belongs to another kt-tui (process {record.owner_pid})"
+    raise EngineError(
+        f"Port {spec.port} is taken: the engine there (model {record.model}, process {record.pid}) {whose}; "
+        "stop it there, or choose another port."
+    )
+
+
+def prepare_folders(paths: Paths, spec: EngineSpec) -> Path:
+    """Make the private folders for state and logs, drop old logs, and name the log of this launch."""
+    try:
+        for folder in (paths.engines, paths.logs):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
+        cleanup.prune_logs(paths.logs, LOGS_KEPT)
+    except OSError as error:
+        raise EngineError(f"The folder for logs and state cannot be used: {error}.") from error
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in spec.model)[:60].lstrip(".") or "engine"
+    return paths.logs / f"{time.strftime('%Y%m%d-%H%M%S')}-{safe}-{spec.port}.log"
+
+
+def message(
+    paths: Paths, spec: EngineSpec, environ: Mapping[str, str], log_path: Path, log_limit: int
+) -> dict[str, Any]:
+    """What the keeper is told; it goes over a private socket, so it may hold secrets."""
+    return {
+        "argv": list(spec.argv),
+        # A log is no terminal that could move its cursor; programs that ask are told so.
+        "env": {**environ, **spec.env, "TERM": "dumb"},
+        "cwd": str(Path.cwd()),
+        "host": spec.host,
+        "port": spec.port,
+        "model": spec.model,
+        "engine": spec.engine,
+        "public_argv": public_argv(spec),
+        "folder": str(paths.engines),
+        "name": record_name(spec.port),
+        "log_path": str(log_path),
+        "log_limit": log_limit,
+        "launch_id": uuid.uuid4().hex,
+        "owner_pid": os.getpid(),
+        "orphan_grace": _ORPHAN_GRACE,
+        "api_key": spec.api_key,
+    }
