@@ -1,4 +1,181 @@
-// The one place where C++ meets Python. Nothing else in csrc knows of Python objects.
+// The one place where C++ meets Python: numpy arrays are checked here, and nothing else in csrc knows of
+// them.
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
-PYBIND11_MODULE(_csrc, module) { module.doc() = "CPU kernels of the embedded engine."; }
+#include "experts.h"
+#include "linear.h"
+#include "probe.h"
+
+namespace py = pybind11;
+
+namespace {
+
+std::string shape_text(const py::array& array) {
+  std::string text = "[";
+  for (py::ssize_t i = 0; i < array.ndim(); ++i) text += (i ? ", " : "") + std::to_string(array.shape(i));
+  return text + "]";
+}
+
+// Throws unless the array has this element type, this shape (-1: any extent) and C order.
+template <typename T>
+const T* checked(const py::array& array, const char* name, const std::vector<py::ssize_t>& shape) {
+  if (!py::dtype::of<T>().is(array.dtype()) && !py::dtype::of<T>().equal(array.dtype()))
+    throw py::value_error(std::string(name) + " must have dtype " + std::string(py::str(py::dtype::of<T>())) +
+                          ", not " + std::string(py::str(array.dtype())));
+  bool fits = array.ndim() == static_cast<py::ssize_t>(shape.size());
+  std::string wanted = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    fits = fits && (shape[i] < 0 || array.shape(static_cast<py::ssize_t>(i)) == shape[i]);
+    wanted += (i ? ", " : "") + (shape[i] < 0 ? std::string("any") : std::to_string(shape[i]));
+  }
+  if (!fits)
+    throw py::value_error(std::string(name) + " must have shape " + wanted + "], not " + shape_text(array));
+  if (!(array.flags() & py::array::c_style)) throw py::value_error(std::string(name) + " must be contiguous");
+  return static_cast<const T*>(array.data());
+}
+
+// Raw weight bytes: any shape, so long as the number of bytes is right.
+kt::Source checked_source(kt::Format format, const char* name, const py::array& weight,
+                          const std::optional<py::array>& scale, long rows, long columns) {
+  if (rows < 1 || columns < 1 || rows > (1l << 30) || columns > (1l << 30))
+    throw py::value_error(std::string(name) + " needs between 1 and 2^30 rows and columns, not " +
+                          std::to_string(rows) + " x " + std::to_string(columns));
+  const py::ssize_t bytes = static_cast<py::ssize_t>(kt::source_row_bytes(format, columns)) * rows;
+  if (weight.itemsize() != 1 || !py::dtype::of<uint8_t>().equal(weight.dtype()))
+    throw py::value_error(std::string(name) + " must be raw bytes (dtype uint8), not " +
+                          std::string(py::str(weight.dtype())));
+  if (!(weight.flags() & py::array::c_style))
+    throw py::value_error(std::string(name) + " must be contiguous");
+  if (weight.nbytes() != bytes)
+    throw py::value_error(std::string(name) + " must be " + std::to_string(bytes) + " bytes (" +
+                          std::to_string(rows) + " x " + std::to_string(columns) + " in " +
+                          kt::format_name(format) + "), not " + std::to_string(weight.nbytes()));
+  const bool needs_scale = format == kt::kFp8Block128;
+  if (needs_scale != scale.has_value())
+    throw py::value_error(std::string(name) +
+                          (needs_scale ? " needs block scales" : " has no block scales in this format"));
+  const py::ssize_t down = (rows + kt::kScaleBlock - 1) / kt::kScaleBlock;
+  const py::ssize_t across = (columns + kt::kScaleBlock - 1) / kt::kScaleBlock;
+  const std::string scale_name = std::string(name) + " scale";
+  return {format, static_cast<const uint8_t*>(weight.data()),
+          needs_scale ? checked<float>(*scale, scale_name.c_str(), {down, across}) : nullptr, rows, columns};
+}
+
+std::unique_ptr<kt::Linear> make_linear(std::shared_ptr<kt::Team> team, const std::string& format_name,
+                                        const py::array& weight, const std::optional<py::array>& scale,
+                                        long rows, long columns, const std::string& mode_name) {
+  const kt::Format format = kt::format_from_name(format_name);
+  if (mode_name != "exact" && mode_name != "fast")
+    throw py::value_error("mode must be 'exact' or 'fast', not '" + mode_name + "'");
+  const kt::Source source = checked_source(format, "weight", weight, scale, rows, columns);
+  const kt::Mode mode = mode_name == "fast" ? kt::kFast : kt::kExact;
+  py::gil_scoped_release unlocked;
+  return std::make_unique<kt::Linear>(std::move(team), source, mode);
+}
+
+py::array_t<float> linear_forward(const kt::Linear& linear, const py::array& x) {
+  const float* input = checked<float>(x, "x", {-1, linear.columns()});
+  py::array_t<float> y({x.shape(0), static_cast<py::ssize_t>(linear.rows())});
+  float* output = y.mutable_data();
+  const long tokens = x.shape(0);
+  {
+    py::gil_scoped_release unlocked;
+    linear.forward(input, tokens, output);
+  }
+  return y;
+}
+
+std::unique_ptr<kt::Experts> make_experts(std::shared_ptr<kt::Team> team, const std::string& format,
+                                          int experts, long hidden, long intermediate) {
+  for (long value : {static_cast<long>(experts), hidden, intermediate})
+    if (value < 1 || value > (1l << 30))
+      throw py::value_error("experts, hidden and intermediate must be between 1 and 2^30, not " +
+                            std::to_string(value));
+  return std::make_unique<kt::Experts>(std::move(team), kt::format_from_name(format), experts, hidden,
+                                       intermediate);
+}
+
+void experts_load(kt::Experts& layer, int expert, const py::array& gate, const py::array& up,
+                  const py::array& down, const std::optional<py::array>& gate_scale,
+                  const std::optional<py::array>& up_scale, const std::optional<py::array>& down_scale) {
+  const long hidden = layer.hidden(), intermediate = layer.intermediate();
+  const kt::Source g = checked_source(layer.format(), "gate", gate, gate_scale, intermediate, hidden);
+  const kt::Source u = checked_source(layer.format(), "up", up, up_scale, intermediate, hidden);
+  const kt::Source d = checked_source(layer.format(), "down", down, down_scale, hidden, intermediate);
+  py::gil_scoped_release unlocked;
+  layer.load(expert, g, u, d);
+}
+
+py::array_t<float> experts_forward(const kt::Experts& layer, const py::array& x, const py::array& ids,
+                                   const py::array& weights) {
+  const float* input = checked<float>(x, "x", {-1, layer.hidden()});
+  const int32_t* chosen = checked<int32_t>(ids, "ids", {x.shape(0), -1});
+  const float* factors = checked<float>(weights, "weights", {x.shape(0), ids.shape(1)});
+  const kt::Routing routing{chosen, factors, x.shape(0), ids.shape(1)};
+  py::array_t<float> y({x.shape(0), static_cast<py::ssize_t>(layer.hidden())});
+  float* output = y.mutable_data();
+  {
+    py::gil_scoped_release unlocked;
+    layer.forward(input, routing, output);
+  }
+  return y;
+}
+
+std::shared_ptr<kt::Team> make_team(const std::vector<std::pair<int, int>>& cores, const std::string& isa) {
+  std::vector<kt::Core> list;
+  for (const auto& [cpu, node] : cores) {
+    if (cpu < 0 || node < 0) throw py::value_error("CPU and node numbers cannot be negative");
+    list.push_back({cpu, node});
+  }
+  return std::make_shared<kt::Team>(list, isa);
+}
+
+std::vector<std::pair<int, int>> list_cores() {
+  std::vector<std::pair<int, int>> result;
+  for (const kt::Core& core : kt::usable_cores()) result.emplace_back(core.cpu, core.node);
+  return result;
+}
+
+std::vector<std::pair<int, int>> team_cores(const kt::Team& team) {
+  std::vector<std::pair<int, int>> result;
+  for (int i = 0; i < team.size(); ++i)
+    result.emplace_back(team.worker(i).cpu, team.node(team.worker(i).group));
+  return result;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_csrc, module) {
+  module.doc() = "CPU kernels of the embedded engine.";
+  module.def("available_isas", &kt::available_isas);
+  module.def("usable_cores", &list_cores);
+  module.def("node_of_cpu", &kt::node_of_cpu, py::arg("cpu"));
+  module.def("cpu_quota", &kt::cpu_quota);
+
+  py::class_<kt::Team, std::shared_ptr<kt::Team>>(module, "Team")
+      .def(py::init(&make_team), py::arg("cores"), py::arg("isa"))
+      .def_property_readonly("cores", &team_cores)
+      .def_property_readonly("notes", &kt::Team::notes)
+      .def_property_readonly("isa", [](const kt::Team& team) { return team.kernels().name; });
+
+  py::class_<kt::Linear>(module, "Linear")
+      .def(py::init(&make_linear), py::arg("team"), py::arg("format"), py::arg("weight"),
+           py::arg("scale").none(true), py::arg("rows"), py::arg("columns"), py::arg("mode"))
+      .def("forward", &linear_forward, py::arg("x"))
+      .def_property_readonly("nbytes", &kt::Linear::bytes);
+
+  py::class_<kt::Experts>(module, "Experts")
+      .def(py::init(&make_experts), py::arg("team"), py::arg("format"), py::arg("experts"), py::arg("hidden"),
+           py::arg("intermediate"))
+      .def("load", &experts_load, py::arg("expert"), py::arg("gate"), py::arg("up"), py::arg("down"),
+           py::arg("gate_scale").none(true), py::arg("up_scale").none(true), py::arg("down_scale").none(true))
+      .def("forward", &experts_forward, py::arg("x"), py::arg("ids"), py::arg("weights"))
+      .def_property_readonly("nbytes", &kt::Experts::bytes);
+
+  module.def("read_bandwidth", &kt::read_bandwidth, py::arg("team"), py::arg("bytes"), py::arg("passes"),
+             py::call_guard<py::gil_scoped_release>());
+  module.def("fma_peak", &kt::fma_peak, py::arg("team"), py::arg("bf16"), py::arg("seconds"),
+             py::call_guard<py::gil_scoped_release>());
+}

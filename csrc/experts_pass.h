@@ -1,0 +1,57 @@
+// One pass of an expert layer over a bounded number of routed rows.
+#pragma once
+
+#include "experts.h"
+#include "panel.h"
+
+namespace kt {
+
+// One routed row: token `token` goes to `expert` with `weight`.
+struct Experts::Route {
+  int expert;
+  long token;
+  float weight;
+};
+
+// Consecutive routes of one expert that are computed together, by rows (gemv) or as a panel.
+struct Experts::Piece {
+  int expert;
+  size_t first;
+  int rows;
+  bool panel;
+};
+
+// Two phases with one barrier between them. First each worker computes tiles of the intermediate activations
+// (gate, up, silu and product together); then each worker owns hidden rows and adds up the experts in
+// ascending order. No two workers write the same element and every sum has one order, so results don't depend
+// on the number of threads. Pieces with many rows add a transposition of their activations before each phase.
+class Experts::Pass {
+ public:
+  Pass(const Experts& layer, long tokens, std::vector<Route> routes, const std::vector<Piece>& pieces);
+  void run(const float* x, float* y);
+
+ private:
+  void lay_out(const float* x);
+  void prepare_token(const float* x, long token) const;
+  void interleave(int worker, bool inner) const;
+  void inner_item(long item, const Part& part, uint8_t* scratch) const;
+  void outer_item(long item, const Part& part, uint8_t* scratch, float* y) const;
+  void add_rows(const Piece& piece, long tile, const float* sums, float* y) const;
+
+  const Experts& layer_;
+  Team& team_;
+  const FormatKernels& path_;
+  const std::vector<Piece>& pieces_;
+  std::vector<Route> routes_;
+  long tokens_;
+  bool dynamic_ = false;       // work is taken in turn rather than split beforehand
+  bool prepare_here_ = false;  // the caller prepares the few tokens itself
+  size_t x_stride_, h_stride_;
+  uint8_t* prepared_ = nullptr;  // tokens as the kernels read them; null when x is read as it is
+  uint8_t* h_ = nullptr;         // intermediate rows as the kernels read them
+  std::vector<const uint8_t*> x_rows_, h_rows_;        // per route
+  std::vector<uint32_t*> x_panels_, h_panels_;         // per piece, null for gemv
+  std::vector<std::pair<size_t, long>> panel_blocks_;  // (piece, block) of all panels
+};
+
+}  // namespace kt

@@ -1,0 +1,157 @@
+#include "linear.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "panel.h"
+
+namespace kt {
+namespace {
+
+constexpr long kTokensPerCall = 64;     // rows handed to gemv at once
+constexpr long kSerialPreparation = 2;  // with so few tokens the caller prepares them before the team starts
+
+void store_rows(const float* sums, long count, long tile, long rows, float* y) {
+  const size_t width = static_cast<size_t>(std::min<long>(kTileRows, rows - tile * kTileRows));
+  for (long i = 0; i < count; ++i)
+    std::memcpy(y + i * rows + tile * kTileRows, sums + i * kTileRows, width * sizeof(float));
+}
+
+}  // namespace
+
+Linear::Linear(std::shared_ptr<Team> team, const Source& source, Mode mode)
+    : team_(std::move(team)),
+      path_(team_->kernels().formats[source.format][mode]),
+      format_(source.format),
+      rows_(source.rows),
+      columns_(source.columns),
+      tiles_(tile_count(source.rows)),
+      depth_(padded_depth(source.columns)),
+      tile_bytes_(tile_bytes(source.format, depth_)) {
+  check_scales(source);
+  const auto guard = team_->lock();
+  for (int group = 0; group < team_->groups(); ++group) {
+    shares_.push_back(team_->group_share(tiles_, group));
+    const auto count = static_cast<size_t>(shares_.back().end - shares_.back().begin);
+    parts_.emplace_back(count * tile_bytes_, team_->groups() > 1 ? team_->node(group) : -1);
+    team_->add_note(parts_.back().note());
+  }
+  std::atomic<bool> finite{true};
+  team_->run([&](int worker) {
+    const auto group = static_cast<size_t>(team_->worker(worker).group);
+    const Range own = team_->worker_share(shares_[group], worker);
+    for (long t = own.begin; t < own.end; ++t)
+      if (!pack_tile(source, t,
+                     parts_[group].data() + static_cast<size_t>(t - shares_[group].begin) * tile_bytes_))
+        finite = false;
+  });
+  if (!finite) throw std::invalid_argument(describe_nan(source));
+}
+
+size_t Linear::bytes() const { return static_cast<size_t>(tiles_) * tile_bytes_; }
+
+const uint8_t* Linear::tile(long index) const {
+  size_t group = 0;
+  while (index >= shares_[group].end) ++group;
+  return parts_[group].data() + static_cast<size_t>(index - shares_[group].begin) * tile_bytes_;
+}
+
+void Linear::forward(const float* x, long tokens, float* y) const {
+  if (tokens == 0) return;
+  if (!path_.convert || tokens <= path_.gemv_rows)
+    forward_rows(x, tokens, y);
+  else
+    forward_panels(x, tokens, y);
+}
+
+void Linear::forward_rows(const float* x, long tokens, float* y) const {
+  const auto guard = team_->lock();
+  const Kernels& kernels = team_->kernels();
+  const size_t stride = activation_bytes(path_.activation, depth_);
+  const bool as_is = path_.activation == kActF32 && columns_ == depth_;
+  uint8_t* prepared = as_is ? nullptr : team_->workspace(stride * static_cast<size_t>(tokens));
+  team_->reserve_scratch(kTokensPerCall * kTileRows * sizeof(float));
+  const auto prepare = [&](long token) {
+    kernels.prepare[path_.activation](x + token * columns_, static_cast<int>(columns_), depth_,
+                                      prepared + static_cast<size_t>(token) * stride);
+  };
+  const bool serial = tokens <= kSerialPreparation;
+  if (!as_is && serial)
+    for (long token = 0; token < tokens; ++token) prepare(token);
+  team_->run([&](int worker) {
+    if (!as_is && !serial) {
+      for (long token = worker; token < tokens; token += team_->size()) prepare(token);
+      team_->barrier();
+    }
+    auto* sums = reinterpret_cast<float*>(team_->scratch(worker));
+    const uint8_t* rows[kTokensPerCall];
+    const Range own = team_->worker_share(shares_[static_cast<size_t>(team_->worker(worker).group)], worker);
+    for (long first = 0; first < tokens; first += kTokensPerCall) {
+      const long count = std::min(kTokensPerCall, tokens - first);
+      for (long i = 0; i < count; ++i)
+        rows[i] = as_is ? reinterpret_cast<const uint8_t*>(x + (first + i) * columns_)
+                        : prepared + static_cast<size_t>(first + i) * stride;
+      for (long t = own.begin; t < own.end; ++t) {
+        path_.gemv(tile(t), depth_, rows, static_cast<int>(count), sums);
+        store_rows(sums, count, t, rows_, y + first * rows_);
+      }
+    }
+  });
+}
+
+void Linear::forward_panels(const float* x, long tokens, float* y) const {
+  const auto guard = team_->lock();
+  const Kernels& kernels = team_->kernels();
+  const size_t stride = activation_bytes(path_.activation, depth_);
+  const bool as_is = path_.activation == kActF32 && columns_ == depth_;
+  const int steps = panel_steps(path_, depth_);
+  const long padded = padded_rows(path_, tokens), blocks = padded / path_.panel_rows;
+  const size_t interleaved_bytes = static_cast<size_t>(padded) * static_cast<size_t>(steps) * 4;
+  const size_t block_bytes = stride * static_cast<size_t>(path_.panel_rows);
+  uint8_t* workspace = team_->workspace(interleaved_bytes);
+  auto* interleaved = reinterpret_cast<uint32_t*>(workspace);
+
+  const int sweep = sweep_rows(path_);
+  const size_t sums_bytes = static_cast<size_t>(sweep) * kTileRows * sizeof(float);
+  const size_t panel_bytes = panel_scratch_bytes(path_);
+  team_->reserve_scratch(std::max(panel_bytes + 2 * sums_bytes, block_bytes));
+
+  // Tasks are pairs of tiles times sweeps of tokens, taken in turn; each output belongs to one task.
+  std::vector<std::atomic<long>> next(static_cast<size_t>(team_->groups()));
+  const long sweeps = (tokens + sweep - 1) / sweep;
+  team_->run([&](int worker) {
+    uint8_t* scratch = team_->scratch(worker);
+    for (long block = worker; block < blocks; block += team_->size()) {
+      const uint8_t* rows[kMaxPanelRows];
+      const long first = block * path_.panel_rows, count = std::min<long>(path_.panel_rows, tokens - first);
+      for (long i = 0; i < count; ++i) {
+        const float* row = x + (first + i) * columns_;
+        rows[i] = as_is ? reinterpret_cast<const uint8_t*>(row) : scratch + static_cast<size_t>(i) * stride;
+        if (!as_is)
+          kernels.prepare[path_.activation](row, static_cast<int>(columns_), depth_,
+                                            scratch + static_cast<size_t>(i) * stride);
+      }
+      interleave_block(kernels, path_, rows, count, 0, depth_,
+                       interleaved + static_cast<size_t>(first) * static_cast<size_t>(steps));
+    }
+    team_->barrier();
+    auto* c0 = reinterpret_cast<float*>(scratch + panel_bytes);
+    float* c1 = c0 + static_cast<size_t>(sweep) * kTileRows;
+    const auto group = static_cast<size_t>(team_->worker(worker).group);
+    const Range share = shares_[group];
+    const long pairs = (share.end - share.begin + 1) / 2;
+    for (long task; (task = next[group].fetch_add(1, std::memory_order_relaxed)) < pairs * sweeps;) {
+      const long t = share.begin + task % pairs * 2, first = task / pairs * sweep;
+      const int count = static_cast<int>(std::min<long>(sweep, tokens - first));
+      const bool two = t + 1 < share.end;
+      multiply_panel(path_, tile(t), two ? tile(t + 1) : nullptr, depth_,
+                     interleaved + static_cast<size_t>(first) * static_cast<size_t>(steps), count, scratch,
+                     c0, c1);
+      store_rows(c0, count, t, rows_, y + first * rows_);
+      if (two) store_rows(c1, count, t + 1, rows_, y + first * rows_);
+    }
+  });
+}
+
+}  // namespace kt

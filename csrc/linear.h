@@ -1,0 +1,39 @@
+// y = x W^T for one quantised weight matrix.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "pack.h"
+#include "team.h"
+
+namespace kt {
+
+class Linear {
+ public:
+  // Packs `source` with the whole team; its bytes are not needed afterwards.
+  Linear(std::shared_ptr<Team> team, const Source& source, Mode mode);
+
+  // x [tokens][columns], y [tokens][rows]; both contiguous.
+  void forward(const float* x, long tokens, float* y) const;
+
+  long rows() const { return rows_; }
+  long columns() const { return columns_; }
+  size_t bytes() const;
+
+ private:
+  const uint8_t* tile(long index) const;
+  void forward_rows(const float* x, long tokens, float* y) const;
+  void forward_panels(const float* x, long tokens, float* y) const;
+
+  std::shared_ptr<Team> team_;
+  const FormatKernels& path_;
+  Format format_;
+  long rows_, columns_, tiles_;
+  int depth_;
+  size_t tile_bytes_;
+  std::vector<Range> shares_;  // tiles of each NUMA group
+  std::vector<Memory> parts_;
+};
+
+}  // namespace kt

@@ -1,0 +1,16 @@
+// What this machine can do at most, measured with the same team and instruction set as the kernels.
+#pragma once
+
+#include "team.h"
+
+namespace kt {
+
+// Read bandwidth in bytes per second: every worker streams its share of `bytes` of node-local memory; the
+// best of `passes`.
+double read_bandwidth(Team& team, size_t bytes, int passes);
+
+// Multiply-add peak in operations per second over registers only, all workers together; 0 when the team's
+// instruction set has no bf16 dot product and `bf16` is asked for.
+double fma_peak(Team& team, bool bf16, double seconds);
+
+}  // namespace kt

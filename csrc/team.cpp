@@ -1,0 +1,248 @@
+#include "team.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <set>
+#include <stdexcept>
+
+namespace kt {
+namespace {
+
+// Counts forks, so that a child can tell that a team's threads are not its own.
+std::atomic<unsigned> fork_count{0};
+
+void watch_forks() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { ++fork_count; });
+  (void)registered;
+}
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+
+void futex_wake_all(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, 1 << 30, nullptr, nullptr, 0);
+}
+
+bool pin(pthread_t thread, int cpu) {
+  std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(cpu + 1), [](cpu_set_t* s) { CPU_FREE(s); });
+  if (!set) return false;
+  const size_t size = CPU_ALLOC_SIZE(cpu + 1);
+  CPU_ZERO_S(size, set.get());
+  CPU_SET_S(cpu, size, set.get());
+  return pthread_setaffinity_np(thread, size, set.get()) == 0;
+}
+
+// Pause instructions that take about the wanted time: the instruction costs 10 to 140 cycles, by processor.
+long pauses_for(std::chrono::microseconds wanted) {
+  constexpr long kSample = 2000;
+  const auto start = std::chrono::steady_clock::now();
+  for (long i = 0; i < kSample; ++i) pause_briefly();
+  const auto spent = std::chrono::steady_clock::now() - start;
+  const double each = std::max(1e-3, std::chrono::duration<double, std::micro>(spent).count() / kSample);
+  return std::max(1l, static_cast<long>(static_cast<double>(wanted.count()) / each));
+}
+
+constexpr std::chrono::microseconds kSpin{100};
+
+}  // namespace
+
+Team::Team(const std::vector<Core>& cores, const std::string& isa) : kernels_(kernels_for(isa)) {
+  if (cores.empty()) throw std::invalid_argument("a thread team needs at least one CPU");
+  watch_forks();
+  fork_count_ = fork_count;
+  std::set<int> distinct;
+  for (const Core& core : cores) {
+    if (nodes_.empty() || nodes_.back() != core.node) {
+      if (std::find(nodes_.begin(), nodes_.end(), core.node) != nodes_.end())
+        throw std::invalid_argument("the CPUs of one NUMA node must be listed together");
+      nodes_.push_back(core.node);
+    }
+    const int group = static_cast<int>(nodes_.size()) - 1;
+    int rank = 0;
+    for (const Worker& other : workers_) rank += other.group == group;
+    workers_.push_back({core.cpu, group, rank, 0});
+    distinct.insert(core.cpu);
+  }
+  for (Worker& worker : workers_)
+    for (const Worker& other : workers_) worker.group_size += other.group == worker.group;
+  // Spinning while a teammate waits for this very CPU only delays it.
+  const bool shared = distinct.size() < workers_.size();
+  spin_ = shared ? 1 : pauses_for(kSpin);
+  if (shared)
+    notes_.push_back(std::to_string(workers_.size()) + " threads share " + std::to_string(distinct.size()) +
+                     " CPUs; use at most one thread per CPU");
+  scratch_.resize(workers_.size());
+  starts_ = std::make_unique<Start[]>(workers_.size());
+
+  // Signals belong to the program's own threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  bool unpinned = false;
+  int failure = 0;
+  for (int i = 1; i < size(); ++i) {
+    starts_[static_cast<size_t>(i)] = {this, i};
+    pthread_t thread;
+    failure = pthread_create(&thread, nullptr, enter, &starts_[static_cast<size_t>(i)]);
+    if (failure) break;
+    threads_.push_back(thread);
+    pthread_setname_np(thread, ("kt-team-" + std::to_string(i)).substr(0, 15).c_str());
+    unpinned |= !pin(thread, workers_[static_cast<size_t>(i)].cpu);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (failure) {
+    closing_ = true;
+    ++epoch_;
+    futex_wake_all(epoch_);
+    for (pthread_t thread : threads_) pthread_join(thread, nullptr);
+    throw std::runtime_error(
+        "only " + std::to_string(threads_.size() + 1) + " of " + std::to_string(size()) +
+        " threads could be started; use fewer CPU threads or raise the process limit (ulimit -u)");
+  }
+  if (unpinned) notes_.emplace_back("some threads could not be pinned to their CPU; speed may vary");
+}
+
+Team::~Team() {
+  if (fork_count_ != fork_count) {
+    // In a child process: the threads were never copied, so there is nothing to join.
+    return;
+  }
+  closing_ = true;
+  ++epoch_;
+  futex_wake_all(epoch_);
+  for (pthread_t thread : threads_) pthread_join(thread, nullptr);
+}
+
+std::vector<std::string> Team::notes() const {
+  std::lock_guard<std::mutex> guard(notes_mutex_);
+  return notes_;
+}
+
+void Team::add_note(const std::string& note) {
+  std::lock_guard<std::mutex> guard(notes_mutex_);
+  if (!note.empty() && std::find(notes_.begin(), notes_.end(), note) == notes_.end()) notes_.push_back(note);
+}
+
+Range Team::group_share(long items, int group) const {
+  long before = 0, members = 0;
+  for (const Worker& worker : workers_) {
+    before += worker.group < group;
+    members += worker.group == group;
+  }
+  return {items * before / size(), items * (before + members) / size()};
+}
+
+Range Team::worker_share(Range items, int index) const {
+  const Worker& self = worker(index);
+  const long count = items.end - items.begin;
+  return {items.begin + count * self.rank / self.group_size,
+          items.begin + count * (self.rank + 1) / self.group_size};
+}
+
+std::unique_lock<std::mutex> Team::lock() {
+  if (fork_count_ != fork_count)
+    throw std::runtime_error(
+        "this thread team belongs to the parent process; create a new one after fork (or start the process "
+        "with spawn)");
+  return std::unique_lock<std::mutex>(mutex_);
+}
+
+uint8_t* Team::workspace(size_t bytes) {
+  if (workspace_.size() < bytes) {
+    workspace_ = Memory();
+    workspace_ = Memory(bytes + bytes / 4, -1);
+  }
+  return workspace_.data();
+}
+
+void Team::reserve_scratch(size_t bytes) {
+  for (int i = 0; i < size(); ++i) {
+    Memory& memory = scratch_[static_cast<size_t>(i)];
+    if (memory.size() >= bytes) continue;
+    memory = Memory();
+    memory = Memory(bytes, groups() > 1 ? node(worker(i).group) : -1);
+  }
+}
+
+// The other workers are pinned; the caller is only moved to the CPU that they left free, when it is
+// elsewhere. Its affinity mask stays as it was, so threads that it starts later may run anywhere.
+void Team::settle_caller() {
+  const int cpu = workers_[0].cpu;
+  if (size() == 1 || sched_getcpu() == cpu) return;
+  cpu_set_t before;
+  CPU_ZERO(&before);
+  if (sched_getaffinity(0, sizeof before, &before) != 0 || cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &before))
+    return;
+  if (pin(pthread_self(), cpu)) sched_setaffinity(0, sizeof before, &before);
+}
+
+void Team::run_erased(Erased job, const void* context) {
+  if (size() == 1) {
+    job(context, 0);
+    return;
+  }
+  settle_caller();
+  job_ = job;
+  context_ = context;
+  epoch_.fetch_add(1, std::memory_order_seq_cst);
+  if (epoch_sleepers_.load(std::memory_order_seq_cst) > 0) futex_wake_all(epoch_);
+  job(context, 0);
+  barrier();
+}
+
+void Team::wait_until(std::atomic<uint32_t>& word, uint32_t old_value, std::atomic<int>& sleepers) {
+  for (long i = 0; i < spin_; ++i) {
+    if (word.load(std::memory_order_acquire) != old_value) return;
+    pause_briefly();
+  }
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
+  while (word.load(std::memory_order_seq_cst) == old_value) futex_wait(word, old_value);
+  sleepers.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Team::barrier() {
+  if (size() == 1) return;
+  const uint32_t phase = phase_.load(std::memory_order_acquire);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size()) {
+    arrived_.store(0, std::memory_order_relaxed);
+    phase_.fetch_add(1, std::memory_order_seq_cst);
+    if (phase_sleepers_.load(std::memory_order_seq_cst) > 0) futex_wake_all(phase_);
+    return;
+  }
+  wait_until(phase_, phase, phase_sleepers_);
+}
+
+void Team::loop(int worker) {
+  uint32_t seen = 0;
+  while (true) {
+    wait_until(epoch_, seen, epoch_sleepers_);
+    seen = epoch_.load(std::memory_order_acquire);
+    if (closing_.load(std::memory_order_acquire)) return;
+    job_(context_, worker);
+    barrier();
+  }
+}
+
+void* Team::enter(void* start) {
+  const Start* self = static_cast<const Start*>(start);
+  self->team->loop(self->worker);
+  return nullptr;
+}
+
+}  // namespace kt

@@ -1,0 +1,268 @@
+"""CPU kernels for torch tensors: a pinned thread team, quantised linears and mixture-of-experts layers.
+
+A thin layer over the native extension ``engine._csrc``. Weights are packed when a layer is made or an expert is
+loaded, so the source bytes (often a memory-mapped checkpoint) are not needed afterwards. All calls release the
+interpreter lock; calls that use the same team wait for each other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engine import _csrc
+
+Format: TypeAlias = Literal["f32", "bf16", "fp8_block128", "q4_1", "q8_0"]
+Mode: TypeAlias = Literal["exact", "fast"]
+Array: TypeAlias = torch.Tensor | NDArray[np.generic]
+
+ISA_VARIABLE = "KT_CPU_ISA"
+
+
+def available_isas() -> tuple[str, ...]:
+    """Kernel variants that this machine can run, lowest first, out of scalar, avx2, avx512 and avx512_bf16."""
+    return tuple(_csrc.available_isas())
+
+
+def active_isa(environ: Mapping[str, str] | None = None) -> str:
+    """The variant that new teams use: the highest available, or the one that ``KT_CPU_ISA`` names.
+
+    Raises:
+        ValueError: ``KT_CPU_ISA`` names a variant that does not exist or that this machine cannot run.
+    """
+    wanted = (os.environ if environ is None else environ).get(ISA_VARIABLE, "").strip().lower()
+    offered = available_isas()
+    if not wanted:
+        return offered[-1]
+    if wanted not in offered:
+        raise ValueError(
+            f"{ISA_VARIABLE}={wanted} is not available here; this machine offers {', '.join(offered)}"
+        )
+    return wanted
+
+
+def choose_cores(threads: int, cores: Sequence[tuple[int, int]], quota: float) -> list[tuple[int, int]]:
+    """Choose the (CPU, NUMA node) of each thread of a team.
+
+    Args:
+        threads: Wanted number of threads; 0 means one per usable physical core, but no more than the control
+            group's CPU quota can feed.
+        cores: Usable physical cores as (CPU, node).
+        quota: CPUs' worth of time that the control group grants; 0 means no limit.
+
+    Returns:
+        One entry per thread. With fewer threads than cores the nodes get equal shares, since each node brings its
+        own memory bandwidth; with more, CPUs repeat. Entries of one node are adjacent.
+    """
+    if threads < 0:
+        raise ValueError(f"threads must be 0 (automatic) or positive, not {threads}")
+    if threads == 0:
+        threads = min(len(cores), max(1, int(quota))) if quota > 0 else len(cores)
+    by_node: dict[int, list[tuple[int, int]]] = {}
+    for core in cores:
+        by_node.setdefault(core[1], []).append(core)
+    in_turn: list[tuple[int, int]] = []
+    for depth in range(max(len(members) for members in by_node.values())):
+        in_turn += [members[depth] for members in by_node.values() if depth < len(members)]
+    return sorted((in_turn[i % len(in_turn)] for i in range(threads)), key=lambda core: (core[1], core[0]))
+
+
+class Team:
+    """A persistent team of pinned threads. The calling thread works as one of them."""
+
+    def __init__(self, threads: int = 0, cpus: Sequence[int] | None = None, isa: str | None = None) -> None:
+        """Start the team.
+
+        Args:
+            threads: Number of threads; 0 means one per usable physical core (affinity mask, SMT siblings and the
+                control group's quota taken into account).
+            cpus: Logical CPUs to use instead, one thread each.
+            isa: Kernel variant; by default `active_isa()`.
+
+        Raises:
+            ValueError: A number is out of range or the variant is not available.
+            RuntimeError: The system refused to start the threads.
+        """
+        if cpus is None:
+            cores = choose_cores(threads, _csrc.usable_cores(), _csrc.cpu_quota())
+        else:
+            cores = sorted(((cpu, _csrc.node_of_cpu(cpu)) for cpu in cpus), key=lambda core: core[1])
+            if threads not in (0, len(cores)):
+                raise ValueError(f"{threads} threads were asked for, but {len(cores)} CPUs were given")
+        self._native = _csrc.Team(cores, isa or active_isa())
+
+    @property
+    def threads(self) -> int:
+        """Number of threads, the caller included."""
+        return len(self._native.cores)
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """The logical CPU of each thread."""
+        return tuple(cpu for cpu, _ in self._native.cores)
+
+    @property
+    def isa(self) -> str:
+        """The kernel variant that this team runs."""
+        return self._native.isa
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the system refused or what slows the team down, one sentence each."""
+        return tuple(self._native.notes)
+
+    def read_bandwidth(self, size: int = 1 << 30, passes: int = 5) -> float:
+        """Measured memory read bandwidth of the team in bytes per second, best of `passes` over `size` bytes."""
+        return _csrc.read_bandwidth(self._native, size, passes)
+
+    def fma_peak(self, *, bf16: bool = False, seconds: float = 0.1) -> float:
+        """Measured multiply-add peak in operations per second; 0 if the variant has no bf16 dot product."""
+        return _csrc.fma_peak(self._native, bf16, seconds)
+
+
+class Linear:
+    """``y = x @ W.T`` for one weight matrix in a checkpoint's own format.
+
+    Numeric modes:
+        exact: Weights keep their value. Activations stay float32; with the ``avx512_bf16`` variant they are
+            rounded to bfloat16 for the formats bf16 and fp8_block128. Sums are float32.
+        fast: For q4_1 and q8_0, activations are quantised to int8 in blocks of 32 and multiplied in integers;
+            typically about 1 % relative error. Other formats compute as in exact mode.
+    """
+
+    def __init__(
+        self,
+        team: Team,
+        fmt: Format,
+        weight: Array,
+        scale: Array | None = None,
+        *,
+        rows: int,
+        cols: int,
+        mode: Mode = "exact",
+    ) -> None:
+        """Pack a weight matrix.
+
+        Args:
+            team: Threads that pack and compute.
+            fmt: Format of `weight`.
+            weight: Raw row-major source bytes, uint8, `rows` x `cols` weights.
+            scale: fp8_block128 only: float32 [ceil(rows/128), ceil(cols/128)]; a weight is code * scale.
+            rows: Output features.
+            cols: Input features; a multiple of 32 for q4_1 and q8_0.
+            mode: "exact" or "fast".
+
+        Raises:
+            ValueError: Sizes, types or the format don't fit, or an FP8 weight or scale is not a finite number.
+        """
+        self.team, self.format, self.rows, self.cols, self.mode = team, fmt, rows, cols, mode
+        self._native = _csrc.Linear(team._native, fmt, _bytes_of(weight), _scale_of(scale), rows, cols, mode)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed weights."""
+        return self._native.nbytes
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply float32 activations [T, cols] to float32 [T, rows]."""
+        return torch.from_numpy(self._native.forward(_rows_of(x)))
+
+
+class ExpertLayer:
+    """The routed experts of one layer: ``y[t] = sum_j w[t,j] * down(silu(gate(x[t])) * up(x[t]))``.
+
+    Weights keep their value; activations are float32, or bfloat16 with the ``avx512_bf16`` variant for bf16 and
+    fp8_block128. Equal inputs give equal bits, whatever the number of threads.
+    """
+
+    def __init__(self, team: Team, fmt: Format, experts: int, hidden: int, intermediate: int) -> None:
+        """Reserve a layer; memory is taken by the experts that are loaded.
+
+        Raises:
+            ValueError: The format is none of f32, bf16, fp8_block128, or a size is out of range.
+        """
+        self.team, self.format = team, fmt
+        self.experts, self.hidden, self.intermediate = experts, hidden, intermediate
+        self._native = _csrc.Experts(team._native, fmt, experts, hidden, intermediate)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the experts loaded so far."""
+        return self._native.nbytes
+
+    def load(  # noqa: PLR0917 (three matrices and their scales, in the order of the checkpoint)
+        self,
+        expert: int,
+        gate: Array,
+        up: Array,
+        down: Array,
+        gate_scale: Array | None = None,
+        up_scale: Array | None = None,
+        down_scale: Array | None = None,
+    ) -> None:
+        """Pack one expert; loading it again replaces it.
+
+        Args:
+            expert: Its index.
+            gate: Raw row-major bytes [intermediate, hidden], uint8.
+            up: As `gate`.
+            down: Raw row-major bytes [hidden, intermediate], uint8.
+            gate_scale: fp8_block128 only: float32 [ceil(intermediate/128), ceil(hidden/128)].
+            up_scale: As `gate_scale`.
+            down_scale: fp8_block128 only: float32 [ceil(hidden/128), ceil(intermediate/128)].
+
+        Raises:
+            ValueError: Sizes or types don't fit, or an FP8 weight or scale is not a finite number.
+        """
+        self._native.load(
+            expert,
+            _bytes_of(gate),
+            _bytes_of(up),
+            _bytes_of(down),
+            _scale_of(gate_scale),
+            _scale_of(up_scale),
+            _scale_of(down_scale),
+        )
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """Run the routed experts.
+
+        Args:
+            x: float32 [T, hidden].
+            ids: int32 [T, k] expert of each token's choices; negative means computed elsewhere.
+            weights: float32 [T, k] weight of each choice.
+
+        Returns:
+            float32 [T, hidden], zero for a token with no expert here.
+
+        Raises:
+            ValueError: Shapes or types don't fit, or an id names an expert that is not loaded.
+        """
+        chosen = ids.detach().contiguous().numpy()
+        return torch.from_numpy(self._native.forward(_rows_of(x), chosen, _rows_of(weights)))
+
+
+def _rows_of(x: torch.Tensor) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = x.detach().contiguous().numpy()
+    return array
+
+
+def _bytes_of(weight: Array) -> NDArray[np.uint8]:
+    if isinstance(weight, torch.Tensor):
+        flat = weight.detach().contiguous()
+        # numpy has no bfloat16 or float8: any element type is passed on as its bytes.
+        array: NDArray[np.uint8] = flat.reshape(-1).view(torch.uint8).numpy()
+        return array
+    return np.ascontiguousarray(weight).reshape(-1).view(np.uint8)
+
+
+def _scale_of(scale: Array | None) -> NDArray[np.float32] | None:
+    if scale is None:
+        return None
+    array = scale.detach().float().contiguous().numpy() if isinstance(scale, torch.Tensor) else scale
+    return np.ascontiguousarray(array, dtype=np.float32)

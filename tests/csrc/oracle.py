@@ -1,0 +1,148 @@
+"""Float64 reference for the CPU kernels, in numpy alone: fresh weights in each format, what they mean, and bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+F64 = NDArray[np.float64]
+
+FORMATS = ("f32", "bf16", "fp8_block128", "q4_1", "q8_0")
+EXPERT_FORMATS = ("f32", "bf16", "fp8_block128")
+BLOCK_FORMATS = ("q4_1", "q8_0")
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight matrix: the checkpoint's bytes, its FP8 scales, and its exact value."""
+
+    fmt: str
+    data: NDArray[np.uint8]
+    scale: NDArray[np.float32] | None
+    value: F64
+
+    @property
+    def rows(self) -> int:
+        return int(self.value.shape[0])
+
+    @property
+    def cols(self) -> int:
+        return int(self.value.shape[1])
+
+
+def fp8_e4m3(codes: NDArray[np.uint8]) -> F64:
+    """OCP E4M3: 1 sign, 4 exponent (bias 7), 3 mantissa bits; exponent 0 is subnormal; 0x7f and 0xff are NaN."""
+    exponent = (codes.astype(np.int64) >> 3) & 15
+    mantissa = (codes & 7).astype(np.float64)
+    value = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10))
+    value = np.where((codes & 0x7F) == 0x7F, np.nan, value)
+    return np.where(codes & 0x80, -value, value)
+
+
+def bf16_round(x: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Round to nearest even (finite input)."""
+    bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def bf16_value(bits: NDArray[np.uint16]) -> F64:
+    return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def random_weight(rng: np.random.Generator, fmt: str, rows: int, cols: int) -> Weight:
+    """Random bytes in a format; FP8 uses all finite codes, subnormals included."""
+    if fmt == "f32":
+        w = rng.standard_normal((rows, cols)).astype(np.float32)
+        return Weight(fmt, w.view(np.uint8).reshape(-1), None, w.astype(np.float64))
+    if fmt == "bf16":
+        bits = bf16_round(rng.standard_normal((rows, cols)).astype(np.float32))
+        return Weight(fmt, bits.view(np.uint8).reshape(-1), None, bf16_value(bits))
+    if fmt == "fp8_block128":
+        codes = rng.integers(0, 254, (rows, cols), dtype=np.uint8)
+        codes[codes >= 0x7F] += 1  # skips 0x7f; 0xff is never drawn
+        scale = (2.0 ** rng.uniform(-12, -6, (-(-rows // 128), -(-cols // 128)))).astype(np.float32)
+        expanded = np.repeat(np.repeat(scale, 128, 0), 128, 1)[:rows, :cols]
+        return Weight(fmt, codes.reshape(-1), scale, fp8_e4m3(codes) * expanded)
+    blocks = cols // 32
+    d = (rng.uniform(0.001, 0.1, (rows, blocks, 1)) * rng.choice([-1, 1], (rows, blocks, 1))).astype(
+        np.float16
+    )
+    if fmt == "q4_1":
+        m = rng.uniform(-1, 0.1, (rows, blocks, 1)).astype(np.float16)
+        packed = rng.integers(0, 256, (rows, blocks, 16), dtype=np.uint8)
+        q = np.concatenate([packed & 15, packed >> 4], axis=2)
+        data = np.concatenate([d.view(np.uint8), m.view(np.uint8), packed], axis=2)
+        value = d.astype(np.float64) * q + m.astype(np.float64)
+    else:
+        signed = rng.integers(-128, 128, (rows, blocks, 32), dtype=np.int8)
+        data = np.concatenate([d.view(np.uint8), signed.view(np.uint8)], axis=2)
+        value = d.astype(np.float64) * signed
+    return Weight(fmt, np.ascontiguousarray(data).reshape(-1), None, value.reshape(rows, cols))
+
+
+def uses_bf16_activations(fmt: str, isa: str) -> bool:
+    return isa == "avx512_bf16" and fmt in ("bf16", "fp8_block128")
+
+
+def linear_bound(weight: Weight, x: NDArray[np.float32], isa: str, mode: str) -> F64:
+    """Largest error allowed, per output: rounding of activations plus float32 sums.
+
+    A float32 sum of n products in any order errs by at most about n * 2^-24 * sum |w||x|; rounding errors are
+    independent enough that the square root of n, times a safety factor, bounds them in practice, but we allow the
+    full first-order term for short sums. bf16 activations add 2^-9 |x|; int8 activations add half a step per block.
+    """
+    magnitude = np.abs(x.astype(np.float64)) @ np.abs(weight.value).T
+    bound = (4 + 2 * np.sqrt(weight.cols)) * 2.0**-24 * magnitude
+    if weight.fmt == "q4_1":
+        # d*q and m are summed apart, so the terms can be larger than their sum.
+        bound = bound * 8
+    if mode == "fast" and weight.fmt in BLOCK_FORMATS:
+        t = x.shape[0]
+        step = np.abs(x.astype(np.float64)).reshape(t, -1, 32).max(axis=2) / 127
+        row_sums = np.abs(weight.value).reshape(weight.rows, -1, 32).sum(axis=2)
+        bound = bound + 0.5001 * step @ row_sums.T
+    if uses_bf16_activations(weight.fmt, isa):
+        bound = bound + 2.0**-9 * magnitude
+    return bound + 1e-30
+
+
+def silu(x: F64) -> F64:
+    return x / (1 + np.exp(-x))
+
+
+def experts_forward(
+    gate: list[Weight],
+    up: list[Weight],
+    down: list[Weight],
+    x: NDArray[np.float32],
+    ids: NDArray[np.int32],
+    weights: NDArray[np.float32],
+) -> tuple[F64, F64]:
+    """The exact result and the magnitude that errors scale with: the same sum over absolute values."""
+    y = np.zeros((x.shape[0], x.shape[1]))
+    size = np.zeros_like(y)
+    wide = x.astype(np.float64)
+    for t in range(x.shape[0]):
+        for expert, factor in zip(ids[t], weights[t], strict=True):
+            if expert < 0:
+                continue
+            g, u = gate[expert].value @ wide[t], up[expert].value @ wide[t]
+            g_size, u_size = (
+                np.abs(gate[expert].value) @ np.abs(wide[t]),
+                np.abs(up[expert].value) @ np.abs(wide[t]),
+            )
+            y[t] += float(factor) * (down[expert].value @ (silu(g) * u))
+            # |d silu| <= 1.1 |dg|, so an error of one part in g_size or u_size grows by at most this.
+            h_size = 1.1 * g_size * np.abs(u) + np.abs(silu(g)) * u_size
+            size[t] += abs(float(factor)) * (np.abs(down[expert].value) @ h_size)
+    return y, size
+
+
+def experts_bound(size: F64, fmt: str, isa: str, hidden: int, intermediate: int) -> F64:
+    """Largest error allowed, from `experts_forward`'s magnitude: float32 sums, and bf16 activations if used."""
+    unit = (4 + 2 * np.sqrt(max(hidden, intermediate))) * 2.0**-24
+    if uses_bf16_activations(fmt, isa):
+        unit += 2.0**-8
+    return 2 * unit * size + 1e-30
