@@ -46,3 +46,12 @@ def one_line(text: str, limit: int = 200) -> str:
     """``text`` cleaned, on one line, at most ``limit`` characters (an ellipsis marks a cut)."""
     flat = " ".join(clean_text(text[: limit * 4]).split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def share(value: object) -> float | None:
+    """A progress between 0 and 1 from something that came from outside, or None."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if 0.0 <= number <= 1.0 else None

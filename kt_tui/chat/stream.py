@@ -2,18 +2,184 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
 
-from kt_tui.chat.events import ChatEvent, ChatOptions, Endpoint
+from kt_tui.chat import http
+from kt_tui.chat.answer import AnswerReader
+from kt_tui.chat.events import ChatError, ChatEvent, ChatOptions, Endpoint, Failed, Waiting
+from kt_tui.chat.finish import Stopwatch
+from kt_tui.chat.models import resolve_model, served_models
+from kt_tui.chat.sse import SseDecoder, SseError
+from kt_tui.text import one_line, share
+
+if TYPE_CHECKING:
+    import httpx
+
+_FIRST_WAIT, _LONGEST_WAIT = 1.0, 5.0
 
 
-def stream_chat(
+class _LoadingError(Exception):
+    """The server says that it is not ready yet."""
+
+    def __init__(self, reason: str, progress: float | None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.progress = progress
+
+
+class _StreamOptionsError(Exception):
+    """The server refuses ``stream_options``, which only asks for the token counts."""
+
+
+async def stream_chat(
     endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
-) -> AsyncIterator[ChatEvent]:
+) -> AsyncGenerator[ChatEvent, None]:
     """Ask for an answer and yield its events; the last one is `Finished` or `Failed`, never an exception.
 
-    Cancelling the task that iterates, or closing the iterator, closes the connection at once, which tells the
-    server to stop generating.
+    Cancelling the task that iterates, or closing the iterator (``contextlib.aclosing``), closes the connection at
+    once, which tells the server to stop generating.
     """
-    raise NotImplementedError
+    options = options or ChatOptions()
+    loop = asyncio.get_running_loop()
+    due = loop.time() + options.wait_s
+    pause = _FIRST_WAIT
+    count_tokens = True
+    while True:
+        reader = AnswerReader(Stopwatch())
+        try:
+            if not endpoint.model:
+                endpoint = (await resolve_model(endpoint)).endpoint
+            body = _request_body(endpoint, messages, options, count_tokens)
+            # Closed by name at each level: a generator that is only dropped closes its connection some time later.
+            async with aclosing(_exchange(endpoint, body, options, reader)) as events:
+                async for event in events:
+                    yield event
+            return
+        except ChatError as error:
+            yield reader.fail(str(error))
+            return
+        except _StreamOptionsError:
+            count_tokens = False
+        except _LoadingError as loading:
+            if loop.time() + pause > due:
+                yield Failed(f"The model is loading{_loading_words(loading)}; try again when it is ready.")
+                return
+            yield Waiting(f"the model is loading{_loading_words(loading)}", loading.progress)
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_WAIT)
+
+
+def _loading_words(loading: _LoadingError) -> str:
+    percent = "" if loading.progress is None else f", {loading.progress:.0%}"
+    return f" ({loading.reason}{percent})" if loading.reason else percent
+
+
+def _request_body(
+    endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], options: ChatOptions, count_tokens: bool
+) -> dict[str, Any]:
+    wanted = {
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "max_tokens": options.max_tokens,
+        "seed": options.seed,
+        "stop": list(options.stop) or None,
+    }
+    body: dict[str, Any] = {"model": endpoint.model, "messages": [dict(message) for message in messages]}
+    body.update({name: value for name, value in wanted.items() if value is not None})
+    if options.stream:
+        body["stream"] = True
+        if count_tokens:
+            body["stream_options"] = {"include_usage": True}
+    body.update(options.extra)
+    return body
+
+
+async def _exchange(
+    endpoint: Endpoint, body: dict[str, Any], options: ChatOptions, reader: AnswerReader
+) -> AsyncGenerator[ChatEvent, None]:
+    import httpx
+
+    http.checked(endpoint)
+    # Lone surrogates (a paste from a broken source) cannot be sent as UTF-8; JSON's own escapes can carry them.
+    content = json.dumps(body).encode("ascii")
+    headers = {"Content-Type": "application/json", "Accept": "text/event-stream, application/json"}
+    try:
+        async with http.new_client(endpoint, options.silence_s) as client:
+            reader.watch.restart()
+            request = client.stream(
+                "POST", endpoint.url("/v1/chat/completions"), content=content, headers=headers
+            )
+            async with request as response:
+                if response.status_code != 200:
+                    await _refused(endpoint, response, body)
+                if options.stream and not _is_json(response):
+                    async with aclosing(_read_stream(response, reader)) as events:
+                        async for event in events:
+                            yield event
+                else:
+                    document = http.parse_json(await http.read_limited(response, http.BODY_LIMIT))
+                    for event in reader.whole(document):
+                        yield event
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        for event in reader.broken_off(http.connection_sentence(endpoint, error)):
+            yield event
+
+
+def _is_json(response: httpx.Response) -> bool:
+    return str(response.headers.get("content-type", "")).lower().startswith("application/json")
+
+
+async def _read_stream(response: httpx.Response, reader: AnswerReader) -> AsyncGenerator[ChatEvent, None]:
+    decoder = SseDecoder()
+    kind = response.headers.get("content-type", "").lower()
+    if kind.startswith("text/html"):
+        words, _ = await http.read_error(response)
+        yield reader.fail(
+            f"The server answered with a web page instead of an answer{': ' + words if words else ''}."
+        )
+        return
+    try:
+        async for piece in response.aiter_bytes():
+            for sse in decoder.feed(piece):
+                for event in reader.take(sse):
+                    yield event
+                if reader.ended:
+                    return
+        for sse in decoder.finish():
+            for event in reader.take(sse):
+                yield event
+    except SseError as fault:
+        yield reader.fail(f"malformed event: {fault}")
+    for event in reader.end_of_stream():
+        yield event
+
+
+async def _refused(endpoint: Endpoint, response: httpx.Response, body: Mapping[str, Any]) -> None:
+    """Raise what an error status means."""
+    words, document = await http.read_error(response)
+    status = response.status_code
+    if status == 503 and _means_loading(words, document):
+        phase = document.get("phase") if isinstance(document, dict) else None
+        progress = share(document.get("progress")) if isinstance(document, dict) else None
+        raise _LoadingError(one_line(phase, 40) if isinstance(phase, str) else "", progress)
+    if status in {400, 422} and "stream_options" in body and "stream_options" in words:
+        raise _StreamOptionsError
+    if status == 404:
+        served = await served_models(endpoint)
+        names = ", ".join(one_line(name, 80) for name in served) or "none"
+        raise ChatError(
+            f"The server does not know the model {one_line(endpoint.model, 80)!r}; it serves: {names}. "
+            "Choose one with --model."
+        )
+    raise ChatError(http.status_sentence(endpoint, status, words))
+
+
+def _means_loading(words: str, document: Any) -> bool:
+    if isinstance(document, dict) and "phase" in document:
+        return True
+    lowered = words.lower()
+    return any(word in lowered for word in ("loading", "starting", "not ready", "warming", "initializ"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kt_tui.supervise.reasons import share
-from kt_tui.text import one_line
+from kt_tui.text import one_line, share
 
 if TYPE_CHECKING:
     import httpx

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kt_tui.text import share
+
 _PHASE = re.compile(
     r"kt-engine phase=(?P<phase>[\w-]+)(?: progress=(?P<progress>[\d.eE+-]+))?(?: detail=(?P<detail>.*))?"
 )
@@ -42,15 +44,6 @@ def parse_error(line: str) -> str | None:
     """The engine's own last word (``kt-engine error: ...``), if the line is that."""
     match = _ERROR.search(line)
     return match["message"].strip() if match else None
-
-
-def share(value: object) -> float | None:
-    """A progress between 0 and 1 from something that came from outside, or None."""
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if 0.0 <= number <= 1.0 else None
 
 
 @dataclass(frozen=True)
