@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from engine.budget import bytes_read_per_token, default_total_tokens
 from kt_tui.hardware.machine import Machine
 from kt_tui.launch import checks
 from kt_tui.launch.checks import Findings, Problem, Values
 from kt_tui.launch.command import API_KEY_VARIABLE, embedded_argv, engine_environment, preview
+from kt_tui.launch.inputs import Model, SavedLaunch
 from kt_tui.launch.memory import (
     DeviceMemory,
     MemoryPlan,
@@ -27,62 +28,6 @@ from kt_tui.launch.schema import EMBEDDED, ENGINES, Parameter, parameters_for
 
 HIDDEN = "***"
 MAXIMUM_SHOWN = 200
-
-
-class Model(Protocol):
-    """What planning asks of a model (`kt_tui.catalog.ModelEntry` is one)."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the catalogue, or its path."""
-
-    @property
-    def path(self) -> Path | None:
-        """Where it is."""
-
-    @property
-    def state(self) -> str:
-        """``known complete incomplete offline wrong downloading``."""
-
-    @property
-    def problems(self) -> Sequence[str]:
-        """What is wrong with it."""
-
-    @property
-    def preparable(self) -> bool:
-        """Whether kt-tui can make it."""
-
-    @property
-    def served_name(self) -> str:
-        """Name for clients."""
-
-    @property
-    def defaults(self) -> Mapping[str, object]:
-        """Its own launch parameters."""
-
-
-class SavedLaunch(Protocol):
-    """What planning asks of a profile (`kt_tui.profiles.Profile` is one)."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def model(self) -> str:
-        """The model that it was saved for."""
-
-    @property
-    def engine(self) -> str | None:
-        """The engine that it was saved for."""
-
-    @property
-    def options(self) -> Mapping[str, object]:
-        """Its launch options."""
-
-    @property
-    def extra(self) -> Sequence[str]:
-        """Its options for the engine that kt-tui does not know."""
 
 
 @dataclass(frozen=True)
@@ -255,6 +200,9 @@ def plan_launch(
     for name in options or {}:
         if name not in values:
             findings.refuse(f"there is no launch option {name[:MAXIMUM_SHOWN]!r}", name)
+    for name in profile.options if profile else ():
+        if name not in values:
+            findings.warn(f"the profile's option {name[:MAXIMUM_SHOWN]!r} is not known and has no effect")
 
     env = engine_environment(environment, gpus=bool(machine.gpus))
     if (key := typed.text("api-key")) is not None:

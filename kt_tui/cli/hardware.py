@@ -1,0 +1,153 @@
+"""``kt-tui hardware``: what this machine is, and what of it may be used."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+from kt_tui.cli.render import Section, known, sentences, show, size
+from kt_tui.errors import UsageError
+from kt_tui.hardware.files import format_cpu_list
+from kt_tui.hardware.machine import Gpu, Machine
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    parser.add_argument(
+        "--sysroot", type=Path, metavar="DIR", help="read DIR/proc and DIR/sys in place of /proc and /sys"
+    )
+    parser.add_argument(
+        "--gpus", type=Path, metavar="FILE", help="read the GPUs from a JSON file in place of the driver"
+    )
+    parser.add_argument(
+        "--capture",
+        type=Path,
+        metavar="DIR",
+        help="save what was read to a new folder, for --sysroot and --gpus elsewhere",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the machine."""
+    from kt_tui.hardware import capture_machine, read_machine
+
+    if arguments.capture and (arguments.sysroot or arguments.gpus):
+        raise UsageError("--capture saves the machine that it runs on; it cannot go with --sysroot or --gpus")
+    if arguments.capture:
+        machine = capture_machine(arguments.capture, os.environ)
+    else:
+        machine = read_machine(arguments.sysroot, arguments.gpus, os.environ)
+    if arguments.json:
+        print(json.dumps(machine.to_json()))
+    else:
+        show(sections(machine))
+        if arguments.capture:
+            print(
+                f"\nSaved; read it with: kt-tui hardware --sysroot {arguments.capture} --gpus {arguments.capture}/gpus.json"
+            )
+    return 0
+
+
+def sections(machine: Machine) -> list[Section]:
+    """The machine in words."""
+    return [
+        Section("Processor", _cpu(machine)),
+        Section("NUMA nodes", _numa(machine)),
+        Section("Memory", _memory(machine)),
+        Section("GPUs", _gpus(machine)),
+        Section("Limits", _limits(machine)),
+        Section("Notes", sentences(machine.notes), style="yellow"),
+    ]
+
+
+def _cpu(machine: Machine) -> list[tuple[str, str]]:
+    cpu = machine.cpu
+    cores = f"{known(cpu.physical_cores)} on {known(cpu.sockets)} socket(s), {known(cpu.logical_cpus)} logical CPUs"
+    usable = f"{known(cpu.usable_physical_cores)} cores, {known(cpu.usable_logical_cpus)} logical CPUs"
+    if cpu.usable_cpus:
+        usable += f" ({format_cpu_list(cpu.usable_cpus)})"
+    rows = [
+        ("model", f"{known(cpu.model)} ({known(cpu.arch)})"),
+        ("cores", cores),
+        ("usable here", usable),
+        ("extensions", " ".join(cpu.isa) or "n/a"),
+    ]
+    if any(name.startswith("amx") for name in cpu.isa):
+        rows.append(("AMX usable", known(cpu.amx_usable)))
+    return rows
+
+
+def _numa(machine: Machine) -> list[tuple[str, str]]:
+    rows = []
+    for node in machine.numa.nodes:
+        parts = [
+            f"CPUs {format_cpu_list(node.cpus) or 'none'}",
+            f"{size(node.memory_total)}, {size(node.memory_free)} free",
+        ]
+        if node.kind != "cpu+memory":
+            parts.append(node.kind)
+        if node.reason:
+            parts.append(f"not usable: {node.reason}")
+        rows.append((f"node {node.id}", "; ".join(parts)))
+    return rows
+
+
+def _memory(machine: Machine) -> list[tuple[str, str]]:
+    memory, huge = machine.memory, machine.memory.hugepages
+    rows = [
+        ("total", size(memory.total)),
+        ("available", size(memory.available)),
+        ("page cache", size(memory.page_cache)),
+    ]
+    if memory.limit is not None:
+        rows.insert(1, ("limit", f"{size(memory.limit)}, {size(memory.used_in_limit)} used"))
+    if memory.swap_total:
+        rows.append(("swap", f"{size(memory.swap_total)}, {size(memory.swap_free)} free"))
+    if huge.total:
+        rows.append(("huge pages", f"{huge.total} of {size(huge.size)}, {known(huge.free)} free"))
+    rows.append(("transparent huge pages", known(huge.transparent)))
+    return rows
+
+
+def _gpus(machine: Machine) -> list[tuple[str, str]]:
+    rows = [(f"GPU {gpu.index}", _gpu(gpu)) for gpu in machine.gpus]
+    rows.extend((f"GPU {gpu.index} (hidden)", known(gpu.name)) for gpu in machine.gpus_hidden)
+    if machine.driver.version:
+        rows.append(("driver", f"{machine.driver.version}, CUDA {known(machine.driver.cuda)}"))
+    return rows or [("", "none")]
+
+
+def _gpu(gpu: Gpu) -> str:
+    parts = [known(gpu.name), f"{size(gpu.memory_total)}, {size(gpu.memory_free)} free"]
+    if gpu.compute_capability:
+        parts.append("compute capability " + ".".join(map(str, gpu.compute_capability)))
+    if gpu.pcie.gen and gpu.pcie.width:
+        parts.append(
+            f"PCIe {gpu.pcie.gen} x{gpu.pcie.width} (at best {known(gpu.pcie.max_gen)} x{known(gpu.pcie.max_width)})"
+        )
+    if gpu.numa_node is not None:
+        parts.append(f"NUMA node {gpu.numa_node}")
+    if gpu.cuda_index is not None and gpu.cuda_index != gpu.index:
+        parts.append(f"CUDA calls it {gpu.cuda_index}")
+    if gpu.processes:
+        parts.append(f"{len(gpu.processes)} process(es)")
+    return "; ".join(parts)
+
+
+def _limits(machine: Machine) -> list[tuple[str, str]]:
+    limits = machine.limits
+    rows = []
+    for name, limit, in_bytes in (
+        ("open files", limits.nofile, False),
+        ("locked memory", limits.memlock, True),
+    ):
+        if limit is not None:
+            shown = "unlimited" if limit.soft is None else size(limit.soft) if in_bytes else str(limit.soft)
+            rows.append((name, shown))
+    rows.append(("shared memory", size(limits.shm_size)))
+    if limits.cgroup.cpu_quota is not None:
+        rows.append(("CPU quota", f"{limits.cgroup.cpu_quota:g} CPUs"))
+    return rows
