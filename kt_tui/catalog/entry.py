@@ -44,6 +44,9 @@ class ModelEntry:
         problems: One sentence each; empty for a model without any.
         description: One line for a list.
         preparable: True when `kt_tui.catalog.prepare` can make it on this machine.
+        target: Where `prepare` makes it; None for a model that is not made here.
+        recipe: Version that a made model must have.
+        sha256: Of a model that is one file, as published; empty when not known.
         served_name: Name under which an engine should serve it.
         defaults: The model's own launch parameters (option name without dashes -> value).
         notes: Facts for a user who is about to run it.
@@ -59,6 +62,9 @@ class ModelEntry:
     problems: tuple[str, ...] = ()
     description: str = ""
     preparable: bool = False
+    target: Path | None = None
+    recipe: int = 0
+    sha256: str = ""
     served_name: str = ""
     defaults: Mapping[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -91,7 +97,7 @@ class PrepareProgress:
     """How far the making of a model has come, in bytes.
 
     Attributes:
-        phase: ``verify``, ``source``, ``weights``, ``tokenizer`` or ``checksums``.
+        phase: ``source``, ``weights``, ``tokenizer``, ``ready`` or ``verify``; later versions may have others.
         done: Bytes of this phase done.
         total: Bytes of this phase in all; 0 when not known.
     """
