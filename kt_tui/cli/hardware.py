@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 from pathlib import Path
 
 from kt_tui.cli.render import Section, known, sentences, show, size
@@ -45,9 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         show(sections(machine))
         if arguments.capture:
-            print(
-                f"\nSaved; read it with: kt-tui hardware --sysroot {arguments.capture} --gpus {arguments.capture}/gpus.json"
-            )
+            folder = shlex.quote(str(arguments.capture))
+            print(f"\nSaved; read it with: kt-tui hardware --sysroot {folder} --gpus {folder}/gpus.json")
     return 0
 
 

@@ -107,9 +107,7 @@ def sections(plan: LaunchPlan) -> list[Section]:
         [("read a token", size(plan.speed.get("bytes_per_token")))] if "bytes_per_token" in plan.speed else []
     )
     return [
-        Section(
-            f"{plan.model} on the {plan.engine} engine", [("command", plan.preview)] if plan.argv else []
-        ),
+        Section(f"{plan.model} on the {plan.engine} engine", text=plan.preview or "nothing to run"),
         Section("Parameters (where each value comes from)", parameters),
         Section(f"Memory: {fits}", memory),
         Section("Speed", [*speed, ("", str(plan.speed.get("note", "")))] if plan.speed else []),

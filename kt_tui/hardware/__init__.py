@@ -2,6 +2,6 @@
 
 from kt_tui.hardware.capture import capture_machine
 from kt_tui.hardware.machine import Machine, machine_from_json
-from kt_tui.hardware.read import read_machine
+from kt_tui.hardware.read import read_machine, refresh_memory
 
-__all__ = ["Machine", "capture_machine", "machine_from_json", "read_machine"]
+__all__ = ["Machine", "capture_machine", "machine_from_json", "read_machine", "refresh_memory"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kt_tui.hardware.files import SystemFiles, parse_cpu_list, whole_number
 from kt_tui.hardware.isa import amx_permission, known_extensions
 from kt_tui.hardware.machine import ControlGroup, Core, Cpu
+from kt_tui.text import one_line
 
 SYSFS = "/sys/devices/system/cpu"
 
@@ -113,7 +114,7 @@ def _model(info: CpuInfo) -> str | None:
     name = info.first("model name", "hardware", "cpu model", "model")
     if name is None and (part := info.first("cpu part")):
         return f"Arm implementer {info.first('cpu implementer') or '?'} part {part}"
-    return name
+    return one_line(name)
 
 
 def read_cpu(

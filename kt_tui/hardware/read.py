@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,13 @@ def read_machine(
     elif sysroot is None:
         document = gpu_document(os.environ if environ is None else environ)
     return machine_from_files(SystemFiles(sysroot), document, ours=gpus_file is None)
+
+
+def refresh_memory(machine: Machine) -> Machine:
+    """The same machine with its memory read anew: what is available changes by the second, the rest does not."""
+    files, notes = SystemFiles(), list[str]()
+    _, usage = read_control_group(files)
+    return replace(machine, memory=read_memory(files, usage, notes))
 
 
 def machine_from_files(files: SystemFiles, gpus: Mapping[str, Any] | None, *, ours: bool = True) -> Machine:
