@@ -43,7 +43,7 @@ async def served_models(endpoint: Endpoint, patience_s: float = 10.0) -> tuple[s
     data = document.get("data") if isinstance(document, dict) else None
     if not isinstance(data, list):
         raise ChatError(
-            f"What answers at {endpoint.url('')} is no OpenAI-compatible server: its /v1/models gives no list of models."
+            f"What answers at {endpoint.url('')} is no OpenAI-compatible server: /v1/models lists no models."
         )
     ids = [model.get("id") for model in data if isinstance(model, dict)]
     return tuple(name for name in ids if isinstance(name, str) and name)
@@ -62,5 +62,6 @@ async def resolve_model(endpoint: Endpoint) -> ModelChoice:
         return ModelChoice(endpoint, served)
     notice = ""
     if endpoint.model:
-        notice = f"The server does not serve {one_line(endpoint.model, 80)!r}; {one_line(served[0], 80)!r} answers instead."
+        wanted, given = one_line(endpoint.model, 80), one_line(served[0], 80)
+        notice = f"The server does not serve {wanted!r}; {given!r} answers instead."
     return ModelChoice(replace(endpoint, model=served[0]), served, notice)

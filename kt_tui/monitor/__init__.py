@@ -1,7 +1,8 @@
 """Live figures of the machine and the engine: one sampling thread, immutable snapshots, fixed-size histories."""
 
 from kt_tui.monitor.history import History
-from kt_tui.monitor.sampler import EngineTarget, Sampler
+from kt_tui.monitor.poller import EngineTarget
+from kt_tui.monitor.sampler import Sampler
 from kt_tui.monitor.snapshot import (
     CpuSample,
     EngineFigures,

@@ -17,7 +17,11 @@ class CpuSample:
 
 @dataclass(frozen=True)
 class MemorySample:
-    """Main memory. ``used`` is what cannot be reclaimed: total - available."""
+    """Main memory. ``used`` is what cannot be reclaimed: total - available.
+
+    In a control group with a limit (``limited``), total and available are those of the group; the page cache and
+    swap are the machine's.
+    """
 
     total: int
     available: int
@@ -25,6 +29,7 @@ class MemorySample:
     page_cache: int | None
     swap_total: int
     swap_used: int
+    limited: bool = False
 
 
 @dataclass(frozen=True)
