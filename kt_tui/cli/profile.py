@@ -1,0 +1,182 @@
+"""``kt-tui profile``: list, show, save, apply, delete, export, import."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from kt_tui.cli.actions import Actions, print_json, run_action
+from kt_tui.cli.render import Section, known, show
+from kt_tui.errors import KtError, UsageError
+from kt_tui.launch.options import add_launch_arguments, options_from
+from kt_tui.paths import user_paths
+from kt_tui.profiles import (
+    Profile,
+    delete_profile,
+    export_text,
+    list_profiles,
+    load_profile,
+    profile_from_toml,
+    save_profile,
+)
+from kt_tui.text import one_line
+from kt_tui.tomlfile import read_text
+
+PASSES_UNKNOWN = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    actions = Actions(parser, default="list")
+    actions.add("list", "all saved launches")
+    actions.add("show", "one saved launch").add_argument("name", metavar="NAME")
+    save = actions.add("save", "save a launch under a name; unknown options are kept for the engine")
+    save.add_argument("name", metavar="NAME")
+    save.add_argument("model", metavar="MODEL", nargs="?", help="model; default: that of --profile")
+    save.add_argument("--note", help="your own words about it")
+    add_launch_arguments(save)
+    actions.add("apply", "print the command that starts a saved launch").add_argument("name", metavar="NAME")
+    actions.add("delete", "remove a saved launch").add_argument("name", metavar="NAME")
+    export = actions.add("export", "print a saved launch as TOML, without secrets")
+    export.add_argument("name", metavar="NAME")
+    importer = actions.add("import", "save a launch from a TOML file; - reads standard input")
+    importer.add_argument("file", metavar="FILE")
+    importer.add_argument("--name", help="name to save it under; default: the file's")
+    importer.add_argument("--force", action="store_true", help="replace a launch of that name")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run one action; 1 when a problem was found."""
+    if arguments.unknown and arguments.action != "save":
+        raise UsageError(f"unknown option {arguments.unknown[0]}; kt-tui profile --help lists what there is")
+    actions = {
+        "list": _list,
+        "show": _show,
+        "save": _save,
+        "apply": _apply,
+        "delete": _delete,
+        "export": _export,
+        "import": _import,
+    }
+    return run_action(arguments, actions, "list")
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    found = list_profiles(user_paths(os.environ))
+    if arguments.json:
+        print_json(
+            {"profiles": [profile.to_json() for profile in found.profiles], "notes": list(found.notes)}
+        )
+        return 0
+    width = max((len(profile.name) for profile in found.profiles), default=0)
+    for profile in found.profiles:
+        print(f"{profile.name:<{width}}  {one_line(profile.model)}  {one_line(_options(profile))}".rstrip())
+    if not found.profiles:
+        print(
+            "no launch is saved yet; kt-tui profile save NAME MODEL [launch options] saves one",
+            file=sys.stderr,
+        )
+    for note in found.notes:
+        print(f"kt-tui: {one_line(note, 400)}", file=sys.stderr)
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    profile = load_profile(user_paths(os.environ), arguments.name)
+    document = profile.to_json()
+    if arguments.json:
+        print_json(document)
+        return 0
+    rows = [
+        ("model", profile.model),
+        ("engine", known(profile.engine)),
+        ("saved", known(document["created"])),
+        *([("note", profile.note)] if profile.note else []),
+        *[(f"--{name}", str(value)) for name, value in document["options"].items()],
+        *([("for the engine", shlex.join(document["extra"]))] if profile.extra else []),
+        *[(name, str(value)) for name, value in profile.measured.items()],
+    ]
+    show([Section(profile.name, rows)])
+    return 0
+
+
+def _save(arguments: argparse.Namespace) -> int:
+    paths = user_paths(os.environ)
+    base = load_profile(paths, arguments.profile) if arguments.profile else None
+    model = arguments.model or (base.model if base else None)
+    if not model:
+        raise UsageError("a saved launch needs a model: kt-tui profile save NAME MODEL [launch options]")
+    profile = Profile(
+        name=arguments.name,
+        model=_absolute_path(model),
+        engine=arguments.engine or (base.engine if base else None),
+        options={**(base.options if base else {}), **options_from(arguments)},
+        note=arguments.note if arguments.note is not None else base.note if base else "",
+        extra=tuple(arguments.unknown) or (base.extra if base else ()),
+    )
+    path = save_profile(paths, profile, overwrite=arguments.force)
+    return _saved(arguments, profile, path)
+
+
+def _apply(arguments: argparse.Namespace) -> int:
+    profile = load_profile(user_paths(os.environ), arguments.name)
+    command = ["kt-tui", *profile.run_arguments()]
+    if arguments.json:
+        print_json({"name": profile.name, "command": command})
+    else:
+        print(shlex.join(command))
+    return 0
+
+
+def _delete(arguments: argparse.Namespace) -> int:
+    delete_profile(user_paths(os.environ), arguments.name)
+    if arguments.json:
+        print_json({"name": arguments.name, "deleted": True})
+    else:
+        print(f"{arguments.name}: deleted")
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    profile = load_profile(user_paths(os.environ), arguments.name)
+    if arguments.json:
+        print_json({"name": profile.name, "toml": export_text(profile)})
+    else:
+        print(export_text(profile), end="")
+    return 0
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    from_stdin = arguments.file == "-"
+    path = Path("standard input" if from_stdin else arguments.file)
+    text = sys.stdin.read() if from_stdin else read_text(path)
+    if text is None:
+        raise KtError(f"there is no file {path}")
+    name = arguments.name or (None if from_stdin else path.stem)
+    if name is None:
+        raise UsageError("a launch from standard input needs a name: --name NAME")
+    profile = replace(profile_from_toml(name, text, path), name=name)
+    return _saved(
+        arguments, profile, save_profile(user_paths(os.environ), profile, overwrite=arguments.force)
+    )
+
+
+def _saved(arguments: argparse.Namespace, profile: Profile, path: Path) -> int:
+    if arguments.json:
+        print_json({"name": profile.name, "path": str(path)})
+    else:
+        print(f"{profile.name}: saved; {shlex.join(['kt-tui', *profile.run_arguments()])} starts it")
+    return 0
+
+
+def _options(profile: Profile) -> str:
+    return " ".join(f"--{name} {value}" for name, value in profile.to_json()["options"].items())
+
+
+def _absolute_path(model: str) -> str:
+    """A model given by a path is kept by its full path; a name stays a name."""
+    return str(Path(model).expanduser().absolute()) if "/" in model or model.startswith("~") else model
