@@ -190,7 +190,7 @@ While you are at the end, the view follows new text; scroll up and it stays wher
     def _place(self) -> None:
         """Renders what is near the window, then sets the height and the position so that nothing jumps."""
         window = self.scrollable_content_region.height
-        if not self.is_mounted or window <= 0:
+        if not self.is_attached or window <= 0:
             return
         layout = self.layout_rows
         top = layout.locate(self.scroll_offset.y)
@@ -288,7 +288,9 @@ While you are at the end, the view follows new text; scroll up and it stays wher
         if row >= self.layout_rows.height:
             return Strip.blank(width, base)
         index, line, first = self.layout_rows.line(row, self.palette)
-        strip = Strip.join([self._margin(index, first), line.strip]) if line else self._margin(index, first)
+        above = self.layout_rows.starts[index] == row  # the blank row before a message belongs to none
+        margin = self._margin(index, first=first, barred=not above)
+        strip = Strip.join([margin, line.strip]) if line else margin
         strip = strip.crop_extend(0, width, base)
         selection = self.text_selection
         if selection is not None and (span := selection.get_span(row)) is not None:
@@ -299,7 +301,7 @@ While you are at the end, the view follows new text; scroll up and it stays wher
             strip = highlight(strip, (max(span[0], first_column), max(end, 0)), style)
         return strip.apply_offsets(0, row)
 
-    def _margin(self, index: int, first: bool) -> Strip:
+    def _margin(self, index: int, *, first: bool, barred: bool) -> Strip:
         palette = self.palette
         entry = self.entries[index]
         styles: dict[Kind, Style] = {
@@ -308,7 +310,7 @@ While you are at the end, the view follows new text; scroll up and it stays wher
             Kind.NOTE: palette.note,
             Kind.ERROR: palette.error,
         }
-        bar = CURSOR if self.has_focus and index == self.cursor else " "
+        bar = CURSOR if barred and self.has_focus and index == self.cursor else " "
         label = entry.label if first else ""
         return Strip(
             [Segment(bar, palette.cursor), Segment(f" {label:<{MARGIN - 2}}", styles[entry.kind])], MARGIN
