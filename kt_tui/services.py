@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kt_tui.config import Config, load_config, set_value
+from kt_tui.errors import KtError
 from kt_tui.paths import Paths, user_paths
 
 if TYPE_CHECKING:
@@ -128,15 +130,46 @@ class Services:
 
         return list_profiles(self.paths)
 
+    async def load_profile(self, name: str) -> Profile:
+        """One saved launch; raises `kt_tui.profiles.ProfileError`."""
+        from kt_tui.profiles import load_profile
+
+        return await asyncio.to_thread(load_profile, self.paths, name)
+
     def save_profile(self, profile: Profile, *, overwrite: bool = False) -> Path:
         """Save a launch by name. Blocking; raises `kt_tui.profiles.ProfileError`."""
         from kt_tui.profiles import save_profile
 
         return save_profile(self.paths, profile, overwrite=overwrite)
 
-    def plan(self, request: LaunchRequest) -> LaunchPlan:
-        """What a launch would be: parameters with origins, memory, command. Blocking."""
-        raise NotImplementedError
+    def plan(self, request: LaunchRequest, *, before: LaunchPlan | None = None) -> LaunchPlan:
+        """What a launch would be: parameters with origins, memory, command. Blocking.
+
+        Args:
+            request: What the user wants.
+            before: An earlier plan for the same model, which saves reading the checkpoint's headers again.
+
+        Raises:
+            KtError: There is no such model or profile.
+        """
+        from kt_tui.launch import plan_launch
+        from kt_tui.net import bind_problem
+        from kt_tui.profiles import load_profile
+
+        # A port that our own running engine holds says nothing about the next launch.
+        occupied = self.supervisor.status.state.active
+        return plan_launch(
+            self.find_model(request.model),
+            self.machine(),
+            self.config,
+            load_profile(self.paths, request.profile) if request.profile else None,
+            environ=self.environ,
+            options=request.options,
+            extra=request.extra,
+            engine=request.engine,
+            facts=before.facts if before is not None else None,
+            bind_problem=None if occupied else bind_problem,
+        )
 
 
 def engine_target(status: EngineStatus, api_key: str | None) -> EngineTarget | None:
@@ -155,7 +188,9 @@ def build_services(environ: Mapping[str, str]) -> Services:
 
     paths = user_paths(environ)
     supervisor = Supervisor(paths)
-    sampler = Sampler(target=lambda: engine_target(supervisor.status, supervisor.api_key), gpus=read_gpus)
+    sampler = Sampler(
+        target=lambda: engine_target(supervisor.status, supervisor.api_key), gpus=lambda: read_gpus(environ)
+    )
     services = Services(paths, environ, supervisor, sampler)
     sampler.interval = refresh_seconds(services.config)
     return services
@@ -167,6 +202,28 @@ def refresh_seconds(config: Config) -> float:
     return min(max(float(value), 0.25), 60.0) if isinstance(value, int | float) else 1.0
 
 
-def read_gpus() -> Sequence[GpuSample]:
-    """The GPUs' live figures."""
-    raise NotImplementedError
+def read_gpus(environ: Mapping[str, str]) -> Sequence[GpuSample]:
+    """The GPUs' live figures.
+
+    Raises:
+        KtError: There is no GPU to ask; says why.
+    """
+    from kt_tui.hardware.gpu import gpus_from_document
+    from kt_tui.hardware.nvml import gpu_document
+    from kt_tui.monitor import GpuSample
+
+    found = gpus_from_document(gpu_document(environ), None)
+    if not found.gpus:
+        raise KtError(next(iter(found.notes), "no NVIDIA GPU"))
+    return [
+        GpuSample(
+            gpu.index,
+            gpu.name or "GPU",
+            gpu.memory_total,
+            gpu.memory_used,
+            gpu.utilization_gpu,
+            gpu.power_w,
+            gpu.temperature_c,
+        )
+        for gpu in found.gpus
+    ]

@@ -38,7 +38,11 @@ _FALLBACKS: Mapping[str, str] = {
 }
 """kt-tui's own colour variables, and the colour of the theme that stands in for one it does not set."""
 
-_STATIC_DEFAULTS: Mapping[str, str] = {"muted": "auto 60%", "line": "#3a3f4b", "empty": "#2a2e37"}
+_GREYS = {
+    "dark": {"muted": "#8b909c", "line": "#3a3f4b", "empty": "#2f343f"},
+    "light": {"muted": "#666b75", "line": "#b9bec8", "empty": "#d3d7de"},
+    "ansi": {"muted": "ansi_bright_black", "line": "ansi_bright_black", "empty": "ansi_bright_black"},
+}
 
 
 class ThemeError(ValueError):
@@ -56,7 +60,7 @@ class Themes:
 def variable_defaults(theme: Theme) -> dict[str, str]:
     """Values of kt-tui's own variables for a theme that does not set them."""
     own = {name: getattr(theme, colour) or theme.primary for name, colour in _FALLBACKS.items()}
-    return {**_STATIC_DEFAULTS, **own}
+    return {**_GREYS["ansi" if theme.ansi else "dark" if theme.dark else "light"], **own}
 
 
 def parse_theme(document: Mapping[str, Any]) -> Theme:
