@@ -6,6 +6,12 @@
 namespace kt {
 namespace {
 
+uint16_t load_u16(const uint8_t* p) {
+  uint16_t value;
+  memcpy(&value, p, sizeof value);
+  return value;
+}
+
 float f16_to_float(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t exponent = (half >> 10) & 31u;

@@ -19,12 +19,6 @@ uint32_t bits_from_float(float value) {
   return bits;
 }
 
-uint16_t load_u16(const uint8_t* p) {
-  uint16_t value;
-  memcpy(&value, p, sizeof value);
-  return value;
-}
-
 // Round to nearest even; a NaN stays a (quiet) NaN.
 uint16_t bf16_from_float(float value) {
   const uint32_t bits = bits_from_float(value);
