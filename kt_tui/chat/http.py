@@ -70,7 +70,7 @@ def connection_sentence(endpoint: Endpoint, error: Exception) -> str:
     if isinstance(error, httpx.ConnectTimeout):
         return f"The server at {where} does not answer (no connection in time); check the address and the network."
     if isinstance(error, httpx.ConnectError):
-        return f"No server answers at {where}; start one with `kt-tui run MODEL`, or name another by --host and --port."
+        return f"No server answers at {where}; start one by `kt-tui run MODEL`, or name another by --host, --port."
     if isinstance(error, httpx.ReadTimeout):
         return (
             f"The server at {where} said nothing for too long; it may hang: look at its log, or restart it."

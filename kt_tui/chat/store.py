@@ -101,7 +101,7 @@ class ChatStore:
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if version > SCHEMA_VERSION:
                 raise HistoryError(
-                    f"The chat history {self.path} was written by a newer kt-tui; update kt-tui, or move the file away."
+                    f"The chat history {self.path} is of a newer kt-tui; update kt-tui, or move the file away."
                 )
             if version == 0:
                 for statement in _SCHEMA.split(";"):
@@ -204,7 +204,7 @@ class ChatStore:
                 " WHERE conversation = ? ORDER BY position",
                 (conversation,),
             ).fetchall()
-        return [_message(*row) for row in rows]
+        return [_message(row) for row in rows]
 
     def delete(self, conversation: int) -> None:
         """Forget a conversation."""
@@ -228,9 +228,8 @@ def _extra(message: Message) -> str:
     return json.dumps(document)
 
 
-def _message(
-    role: str, content: str, reasoning: str, status: str, finish_reason: str | None, note: str, extra: str
-) -> Message:
+def _message(row: tuple[str, str, str, str, str | None, str, str]) -> Message:
+    role, content, reasoning, status, finish_reason, note, extra = row
     known = Status(status) if status in set(Status) else Status.STOPPED
     if known is Status.STREAMING:
         known, note = Status.STOPPED, note or "cut off"

@@ -53,7 +53,7 @@ def read_loads(body: bytes) -> EngineFigures | None:
 
 
 def read_counters(body: bytes) -> Mapping[str, float]:
-    """Tokens ``generated`` and ``prompt`` tokens computed since the engine's start, as far as ``/metrics`` has them."""
+    """Tokens ``generated`` and ``prompt`` tokens computed since the start, as far as ``/metrics`` has them."""
     from prometheus_client.parser import text_string_to_metric_families
 
     found: dict[str, float] = {}

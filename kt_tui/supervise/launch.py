@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 LOGS_KEPT = 10  # logs of earlier launches
 _ORPHAN_GRACE = 4.0  # seconds between SIGTERM and SIGKILL when the panel is gone
 
-API_KEY_VARIABLE = "KT_ENGINE_API_KEY"
-"""The environment variable through which the embedded engine takes its API key (``python -m engine serve``)."""
-
 
 def spec_from_plan(plan: LaunchPlan, api_key: str | None = None) -> EngineSpec:
     """The launch that ``plan`` describes; the API key travels in the environment of the engine only."""
+    from kt_tui.launch.command import API_KEY_VARIABLE
+
     environment = dict(plan.env)
     key = api_key or environment.get(API_KEY_VARIABLE) or None
     if key:
