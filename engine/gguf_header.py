@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.errors import EngineError
+from engine.errors import CheckpointError
 
 MAGIC = b"GGUF"
 DEFAULT_ALIGNMENT = 32
@@ -69,7 +69,7 @@ TENSOR_TYPES: Mapping[int, tuple[str, int, int]] = {
 }
 
 
-class GgufError(EngineError):
+class GgufError(CheckpointError):
     """A file that is no GGUF, or a cut or damaged one."""
 
 

@@ -6,10 +6,10 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -106,3 +106,40 @@ def _is_sound(folder: Path) -> bool:
     except (OSError, ValueError, KeyError):
         return False
     return True
+
+
+@pytest.fixture
+def write_gguf(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a small GGUF with the gguf library: (file name, metadata, {tensor: (float32 array, type name)})."""
+    from gguf import GGUFWriter
+    from gguf.constants import GGMLQuantizationType
+    from gguf.quants import quantize
+
+    def write(
+        name: str,
+        metadata: dict[str, Any],
+        tensors: dict[str, tuple[Any, str]],
+        architecture: str = "llama",
+    ) -> Path:
+        writer = GGUFWriter(tmp_path / name, architecture)
+        for key, value in metadata.items():
+            if isinstance(value, bool):
+                writer.add_bool(key, value)
+            elif isinstance(value, int):
+                writer.add_uint32(key, value)
+            elif isinstance(value, float):
+                writer.add_float32(key, value)
+            elif isinstance(value, str):
+                writer.add_string(key, value)
+            else:
+                writer.add_array(key, value)
+        for tensor, (array, kind) in tensors.items():
+            quantization = GGMLQuantizationType[kind]
+            writer.add_tensor(tensor, quantize(array, quantization), raw_dtype=quantization)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return tmp_path / name
+
+    return write

@@ -15,7 +15,7 @@ from engine.demo.options import DemoError
 MARGIN = 32 << 20
 """Bytes that stay free on the disk beyond what is written."""
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def free_bytes(folder: Path) -> int:
@@ -39,7 +39,7 @@ def no_space(target: Path, needed: int, free: int) -> DemoError:
 
 
 def megabytes(count: int) -> str:
-    """Bytes as a user reads them, with the exact number for small ones."""
+    """Bytes as a user reads them, exactly where they are few."""
     return f"{count / 1e6:.0f} MB" if count >= 1_000_000 else f"{count} bytes"
 
 
