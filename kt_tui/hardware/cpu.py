@@ -114,7 +114,7 @@ def _model(info: CpuInfo) -> str | None:
     name = info.first("model name", "hardware", "cpu model", "model")
     if name is None and (part := info.first("cpu part")):
         return f"Arm implementer {info.first('cpu implementer') or '?'} part {part}"
-    return one_line(name)
+    return one_line(name) if name else None
 
 
 def read_cpu(

@@ -14,6 +14,7 @@ from kt_tui.errors import KtError
 from kt_tui.hardware.files import SystemFiles, whole_number
 from kt_tui.hardware.machine import Driver, Gpu, GpuProcess, Pcie
 from kt_tui.hardware.visible import Visible, select_visible
+from kt_tui.text import one_line
 
 MAXIMUM_GPUS = 256
 MAXIMUM_DOCUMENT = 16 << 20
@@ -92,9 +93,7 @@ class _Fields:
 
     def text(self, path: str, name: str) -> str | None:
         value = self.raw(path, name)
-        return (
-            "".join(c for c in value[:200] if c.isprintable()) if isinstance(value, str) and value else None
-        )
+        return one_line(value) if isinstance(value, str) and value else None
 
 
 def _gpu(document: Mapping[str, Any], position: int, exists: Callable[[int], bool] | None) -> Gpu:

@@ -12,15 +12,15 @@ from kt_tui.launch.schema import EMBEDDED, parameters_for
 API_KEY_VARIABLE = "KT_ENGINE_API_KEY"
 
 
-def embedded_argv(model_path: str, values: Mapping[str, Resolved], extra: Sequence[str]) -> tuple[str, ...]:
+def embedded_argv(values: Mapping[str, Resolved], extra: Sequence[str]) -> tuple[str, ...]:
     """The embedded engine's argument vector: every value that is set, then the user's unknown options.
 
     Secrets are left out; they travel in the environment.
     """
-    argv = [sys.executable, "-m", "engine", "serve", "--model", model_path]
+    argv = [sys.executable, "-m", "engine", "serve"]
     for parameter in parameters_for(EMBEDDED):
         value = values[parameter.name].value
-        if value is None or parameter.is_secret or parameter.name == "model-path":
+        if value is None or parameter.is_secret:
             continue
         text = str(value)
         flag = parameter.flags[EMBEDDED]
@@ -31,9 +31,10 @@ def embedded_argv(model_path: str, values: Mapping[str, Resolved], extra: Sequen
 
 def engine_environment(environ: Mapping[str, str], *, gpus: bool) -> dict[str, str]:
     """Variables that the engine gets on top of this process's own."""
+    added = {"PYTHONSAFEPATH": "1"}  # -m must not find a package "engine" in whatever folder we are in
     if gpus and "CUDA_DEVICE_ORDER" not in environ:
-        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # so that CUDA numbers GPUs as the panel and nvidia-smi do
-    return {}
+        added["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # so that CUDA numbers GPUs as the panel and nvidia-smi do
+    return added
 
 
 def preview(argv: Sequence[str], env: Mapping[str, str]) -> str:

@@ -19,6 +19,10 @@ class Model(Protocol):
         """Where it is."""
 
     @property
+    def target(self) -> Path | None:
+        """Where kt-tui makes it, if it does."""
+
+    @property
     def state(self) -> str:
         """``known complete incomplete offline wrong downloading``."""
 

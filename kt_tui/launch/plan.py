@@ -171,9 +171,11 @@ def plan_launch(
     values, unreadable = resolve(parameters, sources)
     for name, sentence in unreadable.items():
         findings.refuse(sentence, name)
-    path = _model_path(model, values, findings)
+    path, readable = _model_path(model, values["model-path"].value, findings)
+    if path is not None and values["model-path"].value is None:
+        values["model-path"] = Resolved(str(path), Origin.MODEL)
     if facts is None:
-        facts = read_facts(path, model.name)
+        facts = read_facts(path if readable else None, model.name)
     if facts.problem:
         findings.refuse(facts.problem)
     values = _solve(parameters, values, facts, machine)
@@ -210,7 +212,7 @@ def plan_launch(
     return LaunchPlan(
         model=model.name,
         engine=chosen,
-        argv=embedded_argv(str(path or model.name), values, words),
+        argv=embedded_argv(values, words) if path else (),
         env=env,
         parameters=values,
         memory=memory,
@@ -243,22 +245,21 @@ def _hardware_values(machine: Machine) -> dict[str, object]:
     return {} if not cores else {"cpu-threads": cores}
 
 
-def _model_path(model: Model, values: Mapping[str, Resolved], findings: Findings) -> Path | None:
-    """The checkpoint; says what is wrong with the model."""
-    given = values["model-path"].value
+def _model_path(model: Model, given: object, findings: Findings) -> tuple[Path | None, bool]:
+    """The checkpoint, and whether it is there to be read; says what is wrong with the model."""
     if isinstance(given, str):
         path = Path(given)
         if not path.exists():
             findings.refuse(f"model-path: {given} does not exist", "model-path")
-        return path
+        return path, True
     if model.state == "complete":
-        return model.path
+        return model.path, True
     if model.preparable:
         findings.warn(f"{model.name} is made on this machine before its first launch")
-        return model.path
+        return model.target or model.path, False
     reason = "; ".join(model.problems) or "it is not on this machine"
     findings.refuse(f"{model.name} cannot be launched ({model.state}): {reason}")
-    return model.path
+    return model.path, False
 
 
 def _solve(
