@@ -64,9 +64,13 @@ class CopyPicker(ModalScreen[str | None]):
             width: 76; max-width: 90%; height: auto; max-height: 80%; background: $surface;
             border: round $primary 70%; border-title-color: $text-muted; padding: 0 1;
         }
-        & OptionList { height: auto; border: none; background: $surface; padding: 0; }
+        & OptionList, & OptionList:focus {
+            height: auto; border: none; background: $surface; padding: 0;
+            text-wrap: nowrap; text-overflow: ellipsis;
+        }
     }
     """
+    CSS = "CopyPicker { background: $background 60%; }"  # the panel gives every screen a solid one
 
     def __init__(self, choices: Sequence[CopyChoice]) -> None:
         super().__init__()
