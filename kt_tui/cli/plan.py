@@ -100,7 +100,7 @@ def sections(plan: LaunchPlan) -> list[Section]:
     parameters = []
     for name, resolved in plan.to_json()["parameters"].items():
         shown = "not set" if resolved["value"] is None else known(resolved["value"])
-        parameters.append((name, f"{shown}  ({resolved['origin']})"))
+        parameters.append((name, f"{shown} ({resolved['origin']})"))
     fits = {True: "it fits", False: "it does not fit", None: "whether it fits is not known"}[plan.fits]
     memory = [row for device in (plan.memory.host, *plan.memory.gpus) for row in _device(device)]
     speed = (
