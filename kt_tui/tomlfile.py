@@ -63,9 +63,7 @@ def read_text(path: Path) -> str | None:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line, column = _position(raw[: error.start].decode("utf-8"))
-        raise TomlError(
-            f"{path}:{line}:{column}: byte 0x{raw[error.start]:02x} is not UTF-8 text"
-        ) from error
+        raise TomlError(f"{path}:{line}:{column}: byte 0x{raw[error.start]:02x} is not UTF-8 text") from error
 
 
 def parse(text: str, path: Path) -> dict[str, Any]:
@@ -205,14 +203,18 @@ def write_protection(path: Path) -> str | None:
     """
     target = Path(os.path.realpath(path))
     try:
-        if not target.stat().st_mode & 0o222 or not os.access(target, os.W_OK):
+        if not target.stat().st_mode & 0o222 or not _allowed(target, os.W_OK):
             return f"{target} is read-only"
     except OSError:
         pass
     folder = target.parent
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
-    return None if os.access(folder, os.W_OK | os.X_OK) else f"the folder {folder} is not writable"
+    return None if _allowed(folder, os.W_OK | os.X_OK) else f"the folder {folder} is not writable"
+
+
+def _allowed(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def locate(text: str, keys: tuple[str, ...]) -> tuple[int, int] | None:
