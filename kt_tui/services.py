@@ -214,7 +214,7 @@ def read_gpus(environ: Mapping[str, str]) -> Sequence[GpuSample]:
 
     found = gpus_from_document(gpu_document(environ), None)
     if not found.gpus:
-        raise KtError(next(iter(found.notes), "no NVIDIA GPU"))
+        raise KtError(next(iter(found.notes), "no NVIDIA GPU").removeprefix("gpus: "))
     return [
         GpuSample(
             gpu.index,

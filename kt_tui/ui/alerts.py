@@ -20,13 +20,13 @@ def alerts(status: EngineStatus, snapshot: Snapshot | None, notes: Sequence[str]
     found: list[str] = []
     if status.state is EngineState.FAILED:
         found.append(f"The engine failed: {status.reason}")
-    if snapshot is not None and (memory := snapshot.memory) is not None and memory.total:
-        if memory.available < LOW_MEMORY_SHARE * memory.total:
-            found.append(
-                f"Main memory is nearly full: {size(memory.available)} of {size(memory.total)} left. "
-                "Stop the engine (F5), or something else, before the kernel does."
-            )
-    if snapshot is not None and (engine := snapshot.engine) is not None:
-        if engine.kv_usage is not None and engine.kv_usage >= FULL_CACHE_SHARE:
-            found.append("The key-value cache is full: new requests wait. A larger max-total-tokens gives room.")
+    memory = snapshot.memory if snapshot is not None else None
+    if memory is not None and memory.total and memory.available < LOW_MEMORY_SHARE * memory.total:
+        found.append(
+            f"Main memory is nearly full: {size(memory.available)} of {size(memory.total)} left. "
+            "Stop the engine (F5), or something else, before the kernel does."
+        )
+    figures = snapshot.engine if snapshot is not None else None
+    if figures is not None and figures.kv_usage is not None and figures.kv_usage >= FULL_CACHE_SHARE:
+        found.append("The key-value cache is full: new requests wait. A larger max-total-tokens gives room.")
     return (*found, *notes)

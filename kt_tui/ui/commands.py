@@ -34,8 +34,7 @@ class KtCommands(Provider):
         """Title, action, help."""
         for number, mode in enumerate(available_modes(), 1):
             yield f"Go to {mode.title}", f"app.show_mode({mode.name!r})", f"{mode.purpose} ({number})"
-        for title, action, about in _ACTIONS:
-            yield title, action, about
+        yield from _ACTIONS
         for name in self._kt.theme_names:
             now = ", in use" if name == self.app.theme else ""
             yield f"Theme: {name}", f"app.use_theme({name!r})", f"colours{now}"

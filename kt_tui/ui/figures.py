@@ -63,3 +63,15 @@ def ids(numbers: tuple[int, ...]) -> str:
         else:
             runs.append((number, number))
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def stopped(text: str) -> str:
+    """``text`` with a full stop."""
+    text = text.strip()
+    return text if not text or text[-1] in ".!?…" else f"{text}."
+
+
+def sentence(text: str) -> str:
+    """``text`` with a capital letter and a full stop."""
+    text = stopped(text)
+    return text[:1].upper() + text[1:]

@@ -104,7 +104,4 @@ def _memory(machine: Machine, snapshot: Snapshot | None) -> list[tuple[str, str 
 def _gpus(machine: Machine) -> list[tuple[str, str | Content]]:
     if not machine.gpus:
         return [("GPU", "none (no NVIDIA driver): everything runs on the CPU")]
-    rows: list[tuple[str, str | Content]] = []
-    for gpu in machine.gpus:
-        rows.append((f"GPU {gpu.index}", f"{gpu.name or UNKNOWN}, {size(gpu.memory_total)}"))
-    return rows
+    return [(f"GPU {gpu.index}", f"{gpu.name or UNKNOWN}, {size(gpu.memory_total)}") for gpu in machine.gpus]

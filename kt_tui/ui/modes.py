@@ -36,8 +36,22 @@ _SCREENS = "kt_tui.ui.screens"
 ALL_MODES = (
     Mode("home", "Home", "Home", "this machine, the engine, the next step", f"{_SCREENS}.home", "HomeScreen"),
     Mode("models", "Models", "Mod", "models known and on disk", f"{_SCREENS}.models", "ModelsScreen"),
-    Mode("launch", "Launch", "Lau", "parameters, fit, exact command, start", f"{_SCREENS}.launch", "LaunchScreen"),
-    Mode("monitor", "Monitor", "Mon", "cores, memory, GPUs, engine figures", f"{_SCREENS}.monitor", "MonitorScreen"),
+    Mode(
+        "launch",
+        "Launch",
+        "Lau",
+        "parameters, fit, exact command, start",
+        f"{_SCREENS}.launch",
+        "LaunchScreen",
+    ),
+    Mode(
+        "monitor",
+        "Monitor",
+        "Mon",
+        "cores, memory, GPUs, engine figures",
+        f"{_SCREENS}.monitor",
+        "MonitorScreen",
+    ),
     Mode("chat", "Chat", "Chat", "talk to the running engine", f"{_SCREENS}.chat", "ChatScreen"),
     Mode("logs", "Logs", "Logs", "what the engine printed", f"{_SCREENS}.logs", "LogsScreen"),
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kt_tui.supervise.types import EngineState, EngineStatus
-from kt_tui.ui.figures import size
+from kt_tui.ui.figures import sentence, size
 from kt_tui.ui.starting import Activity
 
 if TYPE_CHECKING:
@@ -53,26 +53,34 @@ def next_step(
         return NextStep(f"Stopping {status.model}", "Waiting until its processes are gone.")
     if state is EngineState.READY:
         return NextStep(
-            f"{status.model} is ready", f"It answers at {status.base_url}.", "Open the chat", "app.show_mode('chat')"
+            f"{status.model} is ready",
+            f"It answers at {status.base_url}.",
+            "Open the chat",
+            "app.show_mode('chat')",
         )
     if state is EngineState.FAILED:
         again = status.model or model
         return NextStep("The engine stopped", status.reason, f"Start {again} again", "app.start_again")
     if profile is not None:
         return NextStep(
-            f"Start {profile}", "Your last saved launch.", f"Start {profile}", f"app.start_profile({profile!r})"
+            f"Start {profile}",
+            "Your last saved launch.",
+            f"Start {profile}",
+            f"app.start_profile({profile!r})",
         )
     if entry is None:
         return NextStep("Looking at the models", "")
     start = f"app.start_model({entry.name!r})"
     if prepared:
-        return NextStep(f"Start {entry.name}", entry.description, f"Start {entry.name}", start)
+        return NextStep(f"Start {entry.name}", sentence(entry.description), f"Start {entry.name}", start)
     if entry.preparable:
         return NextStep(
             f"Start {entry.name}",
-            f"{entry.description} It is made on this machine first ({size(entry.bytes)} on disk), without a download.",
+            f"{sentence(entry.description)} It takes {size(entry.bytes)} on disk and no download.",
             f"Make and start {entry.name}",
             start,
         )
     reason = entry.problems[0] if entry.problems else f"{entry.name} is {entry.state}."
-    return NextStep(f"{entry.name} cannot be started", reason, "Look at the models", "app.show_mode('models')")
+    return NextStep(
+        f"{entry.name} cannot be started", reason, "Look at the models", "app.show_mode('models')"
+    )

@@ -47,7 +47,7 @@ class Activity:
     cancellable: bool = False
 
 
-class LaunchRefused(KtError):
+class LaunchRefusedError(KtError):
     """The plan has errors; nothing was started."""
 
 
@@ -91,7 +91,7 @@ class Starter:
         """Start an engine and return once its process exists.
 
         Raises:
-            LaunchRefused: The plan has errors; ``force`` overrules those that are predictions.
+            LaunchRefusedError: The plan has errors; ``force`` overrules those that are predictions.
             KtError: No such model, it cannot be made, or the engine cannot be started.
         """
         from kt_tui.supervise import spec_from_plan
@@ -103,7 +103,7 @@ class Starter:
             self._publish(Activity(f"Starting {entry.name}", "planning"))
             plan = await asyncio.to_thread(self._services.plan, request)
             if problems := plan.blocking(force=force):
-                raise LaunchRefused(f"{entry.name} was not started: {'; '.join(map(str, problems))}")
+                raise LaunchRefusedError(f"{entry.name} was not started: {'; '.join(map(str, problems))}")
             self._publish(Activity(f"Starting {entry.name}", "starting the engine's process"))
             await self._services.supervisor.start(spec_from_plan(plan))
             return plan
@@ -134,7 +134,11 @@ class Starter:
         def report(progress: PrepareProgress) -> None:
             nonlocal last, last_phase
             now = time.monotonic()
-            if progress.phase == last_phase and progress.done < progress.total and now - last < PUBLISH_INTERVAL:
+            if (
+                progress.phase == last_phase
+                and progress.done < progress.total
+                and now - last < PUBLISH_INTERVAL
+            ):
                 return
             last, last_phase = now, progress.phase
             loop.call_soon_threadsafe(self._progressed, title, progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
@@ -14,6 +15,7 @@ from textual.widgets.option_list import Option
 
 from kt_tui.errors import KtError
 from kt_tui.ui.machine_text import machine_rows
+from kt_tui.ui.monitor_text import engine_summary
 from kt_tui.ui.nextstep import DEMO_MODEL, NextStep, next_step
 from kt_tui.ui.screens.base import ModeScreen
 from kt_tui.ui.widgets.card import ProgressCard
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from kt_tui.hardware import Machine
 
 MOST_PROFILES = 8
+NO_PROFILES = "None yet. In Launch (3), ctrl+s saves one."
 
 
 class HomeScreen(ModeScreen):
@@ -60,10 +63,14 @@ class HomeScreen(ModeScreen):
                 with Vertical(id="machine", classes="box") as machine:
                     machine.border_title = "This machine"
                     yield Facts(id="machine-facts")
-                with Vertical(id="profiles", classes="box") as profiles:
-                    profiles.border_title = "Saved launches"
-                    yield OptionList(id="profile-list", compact=True, markup=False)
-                    yield Static("None yet. Launch (3) saves one.", id="no-profiles", markup=False)
+                with Vertical(id="right-column"):
+                    with Vertical(id="engine", classes="box") as engine:
+                        engine.border_title = "Engine"
+                        yield Facts(10, id="engine-facts")
+                    with Vertical(id="profiles", classes="box") as profiles:
+                        profiles.border_title = "Saved launches"
+                        yield OptionList(id="profile-list", compact=True, markup=False)
+                        yield Static(NO_PROFILES, id="no-profiles", markup=False)
 
     def on_mount(self) -> None:
         """Follow everything that the screen shows."""
@@ -77,7 +84,7 @@ class HomeScreen(ModeScreen):
         if machine is not None:
             self._show_machine(machine)
         else:
-            self.query_one(Facts).show([("", "reading…")])
+            self.query_one("#machine-facts", Facts).show([("", "reading…")])
         self._show_profiles(app.profile_names)
         self._show_alerts()
         self._show_step()
@@ -110,9 +117,15 @@ class HomeScreen(ModeScreen):
         app = self.kt
         profile = next(iter(app.profile_names), None)
         step = next_step(
-            app.engine_status, app.activity, self._model, self._entry, prepared=self._prepared, profile=profile
+            app.engine_status,
+            app.activity,
+            self._model,
+            self._entry,
+            prepared=self._prepared,
+            profile=profile,
         )
         self._show_alerts()
+        self.query_one("#engine-facts", Facts).show(engine_summary(app.engine_status, time.time()))
         if step == self._step:
             return
         self._step = step
@@ -126,13 +139,13 @@ class HomeScreen(ModeScreen):
             button.focus()
 
     def _show_machine(self, machine: Machine) -> None:
-        self.query_one(Facts).show(machine_rows(machine, self.kt.snapshot))
+        self.query_one("#machine-facts", Facts).show(machine_rows(machine, self.kt.snapshot))
 
     def _show_figures(self) -> None:
         machine = self.services.known_machine
         if machine is not None:
             self._show_machine(machine)
-        self._show_alerts()
+        self._show_step()
 
     def _show_alerts(self) -> None:
         sentences = self.kt.alerts

@@ -31,7 +31,7 @@ def targets(screen: Screen[object]) -> list[tuple[Widget, Region]]:
         region = widget.region
         try:
             visible = screen.find_widget(widget).visible_region
-        except Exception:  # noqa: BLE001, S112 - textual.errors.NoWidget: in the chain, but not laid out
+        except Exception:  # noqa: S112 - textual.errors.NoWidget: in the chain, but not laid out
             continue
         if visible.area and view.contains_point(Offset(region.x, region.y)):
             found.append((widget, region))
@@ -54,7 +54,7 @@ class JumpScreen(ModalScreen[Widget | None]):
     def __init__(self, places: Iterable[tuple[Widget, Region]]) -> None:
         super().__init__()
         found = list(places)
-        self._by_label = {label: pair for label, pair in zip(labels(len(found)), found, strict=True)}
+        self._by_label = dict(zip(labels(len(found)), found, strict=True))
         self._typed = ""
 
     def compose(self) -> ComposeResult:
@@ -63,7 +63,9 @@ class JumpScreen(ModalScreen[Widget | None]):
             mark = Static(label, classes="jump-label", markup=False)
             mark.styles.offset = (region.x, region.y)
             yield mark
-        yield Static("Type a letter to go there, a digit for a mode, Esc to stay", classes="jump-hint", markup=False)
+        yield Static(
+            "Type a letter to go there, a digit for a mode, Esc to stay", classes="jump-hint", markup=False
+        )
 
     async def on_key(self, event: events.Key) -> None:
         """Letters choose; digits show a mode; anything else stays."""

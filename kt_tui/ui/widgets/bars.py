@@ -112,7 +112,10 @@ class PhaseBar(Widget):
             start = self._offset % (width + self.PIECE) - self.PIECE
             lead, end = max(start, 0), min(max(start + self.PIECE, 0), width)
             return Content.assemble(
-                ("━" * lead, "$empty"), ("━" * (end - lead), "$primary"), ("━" * (width - end), "$empty"), "   …  "
+                ("━" * lead, "$empty"),
+                ("━" * (end - lead), "$primary"),
+                ("━" * (width - end), "$empty"),
+                "   …  ",
             )
         done = int(self._share * width)
         return Content.assemble(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
+from rich.style import Style
 from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
@@ -32,7 +33,13 @@ class CoreStrip(Widget):
     """Busy percentage of each logical CPU."""
 
     ALLOW_SELECT = False
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"core--low", "core--mid", "core--high", "core--empty", "core--label"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "core--low",
+        "core--mid",
+        "core--high",
+        "core--empty",
+        "core--label",
+    }
     DEFAULT_CSS = """
     CoreStrip {
         height: auto;
@@ -65,7 +72,7 @@ class CoreStrip(Widget):
             self.refresh(layout=layout)
 
     def _bar_columns(self, width: int) -> int:
-        return max(width // BAR_CELL, 1)
+        return max(min(width // BAR_CELL, len(self._busy)), 1)
 
     def _as_bars(self, width: int) -> bool:
         return -(-len(self._busy) // self._bar_columns(width)) <= MOST_BAR_ROWS
@@ -78,8 +85,10 @@ class CoreStrip(Widget):
         rows: list[tuple[str, tuple[int, ...]]] = []
         for name, cpus in groups:
             known = tuple(cpu for cpu in cpus if cpu < count)
-            for start in range(0, len(known), room):
-                rows.append((name if start == 0 else "", known[start : start + room]))
+            rows.extend(
+                (name if start == 0 else "", known[start : start + room])
+                for start in range(0, len(known), room)
+            )
         return rows
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
@@ -102,7 +111,7 @@ class CoreStrip(Widget):
         rows = -(-len(self._busy) // columns)
         digits = len(str(len(self._busy) - 1))
         cell = width // columns
-        room = max(min(cell - digits - 8, 32), 4)
+        room = max(cell - digits - 9, 4)
         segments: list[Segment] = []
         for column in range(columns):
             cpu = column * rows + y
@@ -129,7 +138,7 @@ class CoreStrip(Widget):
             segments.append(Segment(height_glyph(busy), self._style(band(busy))))
         return Strip(segments).simplify().adjust_cell_length(width, self.rich_style)
 
-    def _style(self, name: str):  # type: ignore[no-untyped-def]
+    def _style(self, name: str) -> Style:
         return self.get_component_rich_style(f"core--{name}")
 
     @property

@@ -32,7 +32,11 @@ class KeyFooter(Footer):
     """Textual's footer, kept short: keys of the focused widget first, then of the mode; F1 always at the right."""
 
     DEFAULT_CSS = """
-    KeyFooter { dock: none; FooterKey.help-key { dock: right; padding-right: 1; } }
+    KeyFooter {
+        dock: none; padding: 0 1;
+        FooterKey { margin-right: 2; .footer-key--key { padding: 0 1 0 0; } .footer-key--description { padding: 0; } }
+        FooterKey.help-key { dock: right; margin-right: 0; }
+    }
     """
 
     def __init__(self) -> None:

@@ -11,23 +11,12 @@ from textual.widget import Widget
 
 from kt_tui.supervise.types import EngineState, EngineStatus
 from kt_tui.ui.figures import duration, rate, size
+from kt_tui.ui.states import MARKS
 
 if TYPE_CHECKING:
     from kt_tui.monitor import Snapshot
     from kt_tui.ui.app import KtApp
     from kt_tui.ui.starting import Activity
-
-MARKS = {
-    EngineState.IDLE: ("○", "$muted"),
-    EngineState.STARTING: ("◔", "$warn"),
-    EngineState.LOADING: ("◑", "$warn"),
-    EngineState.READY: ("●", "$ok"),
-    EngineState.STOPPING: ("◔", "$warn"),
-    EngineState.STOPPED: ("○", "$muted"),
-    EngineState.FAILED: ("✗", "$bad"),
-}
-"""A mark and a colour for each state; the word is always beside them."""
-
 
 
 def engine_part(status: EngineStatus, activity: Activity | None, now: float) -> Content:
@@ -56,7 +45,9 @@ def figure_parts(snapshot: Snapshot | None) -> list[Content]:
         parts.append(Content(rate(snapshot.engine.tokens_per_s)))
     if (memory := snapshot.memory) is not None:
         parts.append(
-            Content.assemble(("memory ", "$muted"), f"{size(memory.used)}", (f" of {size(memory.total)}", "$muted"))
+            Content.assemble(
+                ("memory ", "$muted"), f"{size(memory.used)}", (f" of {size(memory.total)}", "$muted")
+            )
         )
     used = [gpu.memory_used for gpu in snapshot.gpus if gpu.memory_used is not None]
     totals = [gpu.memory_total for gpu in snapshot.gpus if gpu.memory_total is not None]
@@ -91,7 +82,9 @@ class StatusBar(Widget):
     DEFAULT_CSS = """
     StatusBar { height: 1; padding: 0 1; background: $surface; color: $foreground; }
     """
-    HELP = "The state of the engine, its speed, and what is left of the machine. Alerts are listed on Home (1)."
+    HELP = (
+        "The state of the engine, its speed, and what is left of the machine. Alerts are listed on Home (1)."
+    )
 
     def __init__(self) -> None:
         super().__init__()

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Static
 
+from kt_tui.ui.machine_text import short_name
 from kt_tui.ui.modes import Mode, available_modes
+
+if TYPE_CHECKING:
+    from kt_tui.hardware import Machine
+    from kt_tui.ui.app import KtApp
 
 
 class Tab(Static):
@@ -36,7 +43,9 @@ class TabBar(Horizontal):
         Tab { width: auto; padding: 0 1; color: $muted; }
         Tab:hover { color: $foreground; }
         Tab.-current { color: $foreground; background: $panel; text-style: bold; }
-        .machine { width: 1fr; padding: 0 1; text-align: right; color: $muted; text-overflow: ellipsis; text-wrap: nowrap; }
+        .machine {
+            width: 1fr; padding: 0 1; text-align: right; color: $muted; text-overflow: ellipsis; text-wrap: nowrap;
+        }
     }
     """
 
@@ -50,3 +59,13 @@ class TabBar(Horizontal):
         for number, mode in enumerate(available_modes(), 1):
             yield Tab(mode, number, current=mode.name == self.current)
         yield Static("", classes="machine", markup=False)
+
+    def on_mount(self) -> None:
+        """Name the machine once it is known."""
+        app = cast("KtApp", self.app)
+        app.machine_signal.subscribe(self, self._name_machine)
+        if (machine := app.services.known_machine) is not None:
+            self._name_machine(machine)
+
+    def _name_machine(self, machine: Machine) -> None:
+        self.query_one(".machine", Static).update(short_name(machine))
