@@ -15,12 +15,13 @@ from textual.screen import Screen
 from textual.signal import Signal
 
 import kt_tui.ui
-from kt_tui.chat import ChatEvent, ChatOptions, ContentDelta, Endpoint, Finished, Metrics, Usage
+from kt_tui.chat import ChatEvent, ChatOptions, ContentDelta, Endpoint, Failed, Finished, Metrics, Usage
 from kt_tui.config import load_config
 from kt_tui.paths import Paths, user_paths
 from kt_tui.supervise.log import LogRing
 from kt_tui.supervise.types import EngineState, EngineStatus
 from kt_tui.ui import theming
+from kt_tui.ui.app import KtApp
 
 THEME_FOLDER = Path(__file__).parents[2] / "themes"
 READY = EngineStatus(
@@ -72,7 +73,7 @@ class PlayedStream:
             while True:
                 event = await self._events.get()
                 yield event
-                if isinstance(event, Finished):
+                if isinstance(event, Finished | Failed):
                     return
         finally:
             self.closed += 1
@@ -93,13 +94,7 @@ class PanelApp(App[None]):
     """One screen inside the least of an app."""
 
     CSS_PATH = Path(kt_tui.ui.__file__).with_name("app.tcss")
-    HORIZONTAL_BREAKPOINTS = [
-        (0, "-tiny"),
-        (60, "-narrow"),
-        (80, "-normal"),
-        (100, "-medium"),
-        (120, "-wide"),
-    ]
+    HORIZONTAL_BREAKPOINTS = KtApp.HORIZONTAL_BREAKPOINTS
 
     def __init__(self, screen: Screen[Any], home: Path, status: EngineStatus = READY) -> None:
         super().__init__()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from kt_tui.ui.widgets.transcript.entries import Entry
 from kt_tui.ui.widgets.transcript.lines import Line
 from kt_tui.ui.widgets.transcript.palette import Palette
+from kt_tui.ui.widgets.transcript.pieces import Piece
 
 KEEP_ROWS = 6_000
 """Rendered rows kept in memory before those far from the window are given back."""
@@ -20,6 +22,26 @@ class Place(NamedTuple):
     entry: int
     piece: int
     row: int
+
+
+Drawn = tuple[int, Line | None, bool]
+"""What is drawn in a row: the entry it belongs to, its line (None: blank), whether it is the entry's first."""
+
+
+def changed_rows(before: Sequence[Drawn], now: Sequence[Drawn]) -> range | None:
+    """The rows from the first to the last that differ; None if nothing can be compared."""
+    if len(before) != len(now):
+        return None
+    differ = [y for y, (old, new) in enumerate(zip(before, now, strict=True)) if not _alike(old, new)]
+    return range(differ[0], differ[-1] + 1) if differ else range(0)
+
+
+def _alike(old: Drawn, new: Drawn) -> bool:
+    """The same line, or an equal one after it was rendered again."""
+    if old[0] != new[0] or old[2] != new[2]:
+        return False
+    before, after = old[1], new[1]
+    return before is after or (before is not None and after is not None and before.strip == after.strip)
 
 
 class Layout:
@@ -52,11 +74,10 @@ class Layout:
             index = min(max(bisect_right(self.starts, row) - 1, 0), len(self.entries) - 1)
             if index < 0:
                 return Place(0, -1, 0)
-            entry = self.entries[index]
-            if entry.split:
+            if self.entries[index].split:
                 break
-            _ = entry.pieces
-            self.invalidate()
+            self._pieces(index)
+        entry = self.entries[index]
         offset = row - self.starts[index] - 1
         if offset < 0:
             return Place(index, -1, 0)
@@ -84,7 +105,7 @@ class Layout:
         """Makes at least ``rows`` rows from a place on exact."""
         done = -place.row
         for index in range(place.entry, len(self.entries)):
-            pieces = self.entries[index].pieces
+            pieces = self._pieces(index)
             for number in range(max(place.piece, 0) if index == place.entry else 0, len(pieces)):
                 self._render(index, number, palette)
                 done += pieces[number].height(self.width)
@@ -96,7 +117,7 @@ class Layout:
         """Makes at least ``rows`` rows before a place exact."""
         done = 0
         for index in range(min(place.entry, len(self.entries) - 1), -1, -1):
-            pieces = self.entries[index].pieces
+            pieces = self._pieces(index)
             last = place.piece if index == place.entry else len(pieces) - 1
             for number in range(min(last, len(pieces) - 1), -1, -1):
                 self._render(index, number, palette)
@@ -104,6 +125,13 @@ class Layout:
                 if done >= rows:
                     return
             done += 1
+
+    def _pieces(self, index: int) -> list[Piece]:
+        """The parts of an entry; splitting it replaces its guessed height."""
+        entry = self.entries[index]
+        if not entry.split:
+            self.invalidate()
+        return entry.pieces
 
     def _render(self, index: int, number: int, palette: Palette) -> None:
         entry = self.entries[index]
@@ -114,8 +142,10 @@ class Layout:
             entry.changed()
             self.invalidate()
 
-    def line(self, row: int, palette: Palette) -> tuple[int, Line | None, bool]:
+    def line(self, row: int, palette: Palette) -> Drawn:
         """The entry at a row, its line (None: blank), and whether this is the entry's first row of text."""
+        if row >= self.height:
+            return len(self.entries), None, False
         place = self.locate(row)
         if place.piece < 0 or not self.entries[place.entry].pieces:
             return place.entry, None, False

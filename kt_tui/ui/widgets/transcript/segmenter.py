@@ -15,7 +15,7 @@ from functools import cache
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-_EAGER = 8_192  # characters of unfinished text that are parsed again at every new line
+_EAGER = 4_096  # characters of unfinished text that are parsed again at every new line
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 
 

@@ -17,8 +17,8 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from kt_tui.ui.widgets.transcript.entries import Answer, Entry, Kind
-from kt_tui.ui.widgets.transcript.layout import Layout, Place
-from kt_tui.ui.widgets.transcript.palette import Palette, component_classes
+from kt_tui.ui.widgets.transcript.layout import Drawn, Layout, Place, changed_rows
+from kt_tui.ui.widgets.transcript.palette import ROLE_CSS, Palette, component_classes
 from kt_tui.ui.widgets.transcript.selecting import highlight, selected_text
 
 MARGIN = 7
@@ -57,8 +57,8 @@ While you are at the end, the view follows new text; scroll up and it stays wher
         Binding("r", "request('retry')", "Retry", id="chat.retry"),
         Binding("e", "request('edit')", "Edit last", id="chat.edit"),
     ]
-    DEFAULT_CSS = """
-    Transcript {
+    DEFAULT_CSS = f"""
+    Transcript {{
         background: $background;
         color: $foreground;
         overflow-x: hidden;
@@ -67,31 +67,8 @@ While you are at the end, the view follows new text; scroll up and it stays wher
         scrollbar-background: $background;
         scrollbar-background-hover: $background;
         scrollbar-color: $panel;
-        & > .transcript--text { color: $foreground; }
-        & > .transcript--muted { color: $text-muted; }
-        & > .transcript--user { color: $text-accent; text-style: bold; }
-        & > .transcript--model { color: $text-primary; text-style: bold; }
-        & > .transcript--note { color: $text-muted; }
-        & > .transcript--error { color: $text-error; }
-        & > .transcript--cursor { color: $accent; }
-        & > .transcript--heading { color: $text-primary; }
-        & > .transcript--link { color: $text-accent; text-style: underline; }
-        & > .transcript--inline-code { color: $text-secondary; background: $surface; }
-        & > .transcript--marker { color: $text-primary; }
-        & > .transcript--quote { color: $text-muted; text-style: italic; }
-        & > .transcript--rule { color: $foreground 30%; }
-        & > .transcript--reasoning { color: $foreground 55%; }
-        & > .transcript--reasoning-handle { color: $foreground 55%; text-style: italic; }
-        & > .transcript--metrics { color: $foreground 45%; }
-        & > .transcript--code { color: $foreground; background: $surface; }
-        & > .transcript--code-bar { color: $primary 60%; background: $surface; }
-        & > .transcript--code-label { color: $foreground 45%; background: $surface; }
-        & > .transcript--code-keyword { color: $text-primary; background: $surface; }
-        & > .transcript--code-name { color: $text-secondary; background: $surface; }
-        & > .transcript--code-string { color: $text-success; background: $surface; }
-        & > .transcript--code-number { color: $text-warning; background: $surface; }
-        & > .transcript--code-comment { color: $foreground 45%; background: $surface; text-style: italic; }
-    }
+        {ROLE_CSS}
+    }}
     """
 
     follow: var[bool] = var(True)
@@ -116,7 +93,7 @@ While you are at the end, the view follows new text; scroll up and it stays wher
         self._palette: Palette | None = None
         self._styles_stale = False
         self._placing = False
-        self._painted_tail: list[object] = []
+        self._painted: list[Drawn] = []
 
     # --- content -------------------------------------------------------------------------------------------
 
@@ -229,15 +206,13 @@ While you are at the end, the view follows new text; scroll up and it stays wher
 
     def _refresh_changed(self) -> None:
         """Repaints only the rows that differ: a stream touches one or two of them at a time."""
-        top, height = self.scroll_offset.y, self.size.height
-        now: list[object] = [self.layout_rows.line(row, self.palette)[:2] for row in range(top, top + height)]
-        before, self._painted_tail = self._painted_tail, now
-        if len(before) != len(now) or self.text_selection is not None:
+        rows = range(self.scroll_offset.y, self.scroll_offset.y + self.size.height)
+        now = [self.layout_rows.line(row, self.palette) for row in rows]
+        before, self._painted = self._painted, now
+        if self.text_selection is not None or (dirty := changed_rows(before, now)) is None:
             self.refresh()
-            return
-        dirty = [y for y, (old, new) in enumerate(zip(before, now, strict=True)) if not _same(old, new)]
-        if dirty:
-            self.refresh(Region(0, dirty[0], self.size.width, dirty[-1] - dirty[0] + 1))
+        elif dirty:
+            self.refresh(Region(0, dirty.start, self.size.width, len(dirty)))
 
     def _scroll_row(self, row: int) -> None:
         self.scroll_to(y=max(row, 0), animate=False)
@@ -276,7 +251,7 @@ While you are at the end, the view follows new text; scroll up and it stays wher
         """Styles may have changed: rows are rendered again as they are looked at, if they really did."""
         super().notify_style_update()
         self._styles_stale = True
-        self._painted_tail = []
+        self._painted = []
 
     # --- painting ------------------------------------------------------------------------------------------
 
@@ -313,7 +288,7 @@ While you are at the end, the view follows new text; scroll up and it stays wher
         bar = CURSOR if barred and self.has_focus and index == self.cursor else " "
         label = entry.label if first else ""
         return Strip(
-            [Segment(bar, palette.cursor), Segment(f" {label:<{MARGIN - 2}}", styles[entry.kind])], MARGIN
+            [Segment(bar, palette.cursor), Segment(f"{label:<{MARGIN - 1}}", styles[entry.kind])], MARGIN
         )
 
     # --- selection -----------------------------------------------------------------------------------------
@@ -328,7 +303,7 @@ While you are at the end, the view follows new text; scroll up and it stays wher
 
     def selection_updated(self, selection: Selection | None) -> None:  # noqa: ARG002 - Textual's signature
         """Repaints with or without the highlight."""
-        self._painted_tail = []
+        self._painted = []
         self.refresh()
 
     # --- keys and mouse ------------------------------------------------------------------------------------
@@ -355,7 +330,7 @@ While you are at the end, the view follows new text; scroll up and it stays wher
         view, window = self.scroll_offset.y, self.scrollable_content_region.height
         if not (view <= top and bottom <= view + window):
             self._scroll_row(top if direction < 0 or bottom - top > window else bottom - window)
-        self._painted_tail = []
+        self._painted = []
         self.refresh()
 
     def action_page(self, direction: int) -> None:
@@ -411,11 +386,3 @@ While you are at the end, the view follows new text; scroll up and it stays wher
     def on_blur(self) -> None:
         """The cursor bar shows only with focus."""
         self.refresh()
-
-
-def _same(old: object, new: object) -> bool:
-    """Whether a row would be painted alike: the same line object, or an equal strip after a re-render."""
-    if not isinstance(old, tuple) or not isinstance(new, tuple) or old[0] != new[0]:
-        return False
-    before, after = old[1], new[1]
-    return before is after or (before is not None and after is not None and before.strip == after.strip)
