@@ -163,6 +163,7 @@ def parser() -> argparse.ArgumentParser:
         "serve",
         help="load a model and serve it over HTTP",
         description="Load a model and serve it over HTTP.",
+        allow_abbrev=False,
     )
     serve.add_argument(
         "--model", "--model-path", required=True, metavar="DIR_OR_GGUF", help="checkpoint to load"

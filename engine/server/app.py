@@ -18,16 +18,21 @@ from engine.server.errors import http_error, internal_error, request_error
 from engine.server.guard import HostGuard, KeyGuard
 from engine.server.log import Log
 from engine.server.openai import OpenAi
-from engine.server.sse import ClientGoneError
+from engine.server.sse import KEEP_ALIVE_S, ClientGoneError
 from engine.server.status import Status
 
 
-def create_app(engine: Engine, log: Log) -> Starlette:
+def create_app(engine: Engine, log: Log, keep_alive_s: float = KEEP_ALIVE_S) -> Starlette:
     """The application for one engine.
 
     No CORS headers are sent, so pages of other sites cannot read its answers.
+
+    Args:
+        engine: Generates.
+        log: Gets a line for each request and each fault.
+        keep_alive_s: Silence in a stream after which a comment line is sent.
     """
-    status, openai = Status(engine, _version()), OpenAi(engine, log)
+    status, openai = Status(engine, _version()), OpenAi(engine, log, keep_alive_s)
     middleware = [Middleware(HostGuard, host=engine.config.host)]
     if engine.config.api_key is not None:
         middleware.append(Middleware(KeyGuard, api_key=engine.config.api_key))

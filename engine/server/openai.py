@@ -25,10 +25,17 @@ from engine.server.shapes import ChatShape, CompletionShape, Shape, usage
 
 @dataclass(frozen=True, slots=True)
 class OpenAi:
-    """The two endpoints on one engine."""
+    """The two endpoints on one engine.
+
+    Attributes:
+        engine: Generates.
+        log: Gets a line for each request.
+        keep_alive_s: Silence in a stream after which a comment line is sent.
+    """
 
     engine: Engine
     log: Log
+    keep_alive_s: float = sse.KEEP_ALIVE_S
 
     async def chat(self, request: Request) -> Response:
         """``POST /v1/chat/completions``."""
@@ -115,7 +122,7 @@ class OpenAi:
         opening = shape.opening()
         if opening is not None:
             yield sse.encode(opening)
-        async for event in sse.events_or_silence(generation):
+        async for event in sse.events_or_silence(generation, self.keep_alive_s):
             if event is None:
                 yield sse.SILENCE
             elif isinstance(event, TextEvent):

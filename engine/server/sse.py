@@ -53,9 +53,7 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-async def events_or_silence(
-    generation: Generation, silence_s: float = KEEP_ALIVE_S
-) -> AsyncIterator[Event | None]:
+async def events_or_silence(generation: Generation, silence_s: float) -> AsyncIterator[Event | None]:
     """The events of a generation; None whenever nothing came for a while."""
     while True:
         try:

@@ -67,6 +67,7 @@ def running(
     text: TextModel | None = None,
     *,
     before_load: Callable[[], object] = lambda: None,
+    keep_alive_s: float = 10,
     **settings: Any,
 ) -> Iterator[Service]:
     config, runner, text = replace(CONFIG, **settings), runner or FakeRunner(), text or text_model()
@@ -85,7 +86,10 @@ def running(
         engine = Engine(config, log.progress, Sources(lambda _: text, load))
         server = uvicorn.Server(
             uvicorn.Config(
-                create_app(engine, log), log_config=None, lifespan="off", timeout_graceful_shutdown=1
+                create_app(engine, log, keep_alive_s),
+                log_config=None,
+                lifespan="off",
+                timeout_graceful_shutdown=1,
             )
         )
         engine.start()

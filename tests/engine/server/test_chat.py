@@ -70,6 +70,17 @@ def test_the_raw_stream_ends_with_done(service: Any) -> None:
         json.loads(event.removeprefix("data: "))
 
 
+def test_a_long_prompt_keeps_the_stream_alive_and_clients_see_no_event(start: Any) -> None:
+    runner = FakeRunner(context_length=8000, step_s=0.02)
+    service = start(runner, keep_alive_s=0.05, chunked_prefill_size=100)
+    order = "say " + "x" * 2000
+    body = {"model": "fake", "messages": user(order), "temperature": 0, "stream": True, "max_tokens": 3}
+    raw = httpx.post(f"{service.url}/v1/chat/completions", json=body, timeout=20).text
+    assert raw.count(": keep-alive\n\n") >= 2
+    assert raw.index("role") < raw.index(": keep-alive") < raw.index('"content":"x"')
+    assert text_of(streamed(service.client, order, temperature=0, max_tokens=3)) == "xxx"
+
+
 def test_pieces_of_a_character_are_held_until_it_is_whole(service: Any) -> None:
     chunks = streamed(service.client, "hex F0 9F 98 80 21", temperature=0)
     pieces = [c.choices[0].delta.content for c in chunks if c.choices[0].delta.content]

@@ -140,11 +140,8 @@ def test_an_empty_folder_is_told_in_one_sentence(tmp_path: Path) -> None:
     assert str(tmp_path) in one_sentence(run("serve", "--model", str(tmp_path), "--port", "0"))
 
 
-def ask(url: str, model: str, **options: Any) -> Any:
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        return client.chat.completions.create(
-            model=model, messages=GERMANY, temperature=0, max_tokens=32, **options
-        )
+def client_of(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
 def check_a_model(start: Start, model: Path, name: str) -> None:
@@ -159,20 +156,21 @@ def check_a_model(start: Start, model: Path, name: str) -> None:
     assert phases == sorted(phases, key=order.index)
     process.wait_for(rf"kt-engine ready host=127\.0\.0\.1 port=[0-9]+ model={name} load_s=[0-9.]+\n")
 
-    stream = list(ask(url, name, stream=True, stream_options={"include_usage": True}))
+    question: dict[str, Any] = {"model": name, "messages": GERMANY, "temperature": 0, "max_tokens": 32}
+    with client_of(url) as client:
+        stream: list[Any] = list(
+            client.chat.completions.create(**question, stream=True, stream_options={"include_usage": True})
+        )
+        whole = client.chat.completions.create(**question)
     assert "".join(c.choices[0].delta.content or "" for c in stream if c.choices) == BERLIN
     assert stream[-1].usage.prompt_tokens == 37
     assert stream[-1].usage.completion_tokens == 8
-    whole = ask(url, name)
     assert whole.choices[0].message.content == BERLIN
     assert whole.choices[0].finish_reason == "stop"
 
     async def several() -> list[str | None]:
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-            calls = [
-                client.chat.completions.create(model=name, messages=GERMANY, temperature=0, max_tokens=32)
-                for _ in range(4)
-            ]
+            calls = [client.chat.completions.create(**question) for _ in range(4)]
             return [answer.choices[0].message.content for answer in await asyncio.gather(*calls)]
 
     assert asyncio.run(several()) == [BERLIN] * 4
@@ -197,7 +195,7 @@ def test_the_dense_model_answers(engine: Start, smollm2_gguf: Path) -> None:
 def test_a_signal_while_a_request_runs_ends_both(engine: Start, smollm2_gguf: Path) -> None:
     process = engine("--model", str(smollm2_gguf), "--port", "0", "--served-model-name", "m")
     process.wait_for("kt-engine ready")
-    with openai.OpenAI(base_url=f"{process.url}/v1", api_key="none", max_retries=0) as client:
+    with client_of(process.url) as client:
         stream = client.chat.completions.create(
             model="m",
             messages=[{"role": "user", "content": "Count."}],
