@@ -229,6 +229,7 @@ def profile_path(paths: Paths, name: str) -> Path:
 
 def name_problem(name: str) -> str | None:
     """Why a text cannot name a profile; None when it can. A name is a file name and never a path."""
+    name = unicodedata.normalize("NFC", name)
     if not _NAME.fullmatch(name) or name.lower().endswith(SUFFIX):
         shown = "".join(letter if letter.isprintable() else "?" for letter in name[:60])
         return f"{shown!r} cannot name a profile: use letters, digits and . _ + -, beginning with a letter or digit"

@@ -120,7 +120,7 @@ def edit_toml(path: Path, change: Change, *, template: str = "", private: bool =
             changed = _in_style_of(text, tomlkit.dumps(document))
             if not _same(parse(changed, path), wanted):
                 raise FileError(f"{path} has a layout that cannot be changed safely; edit it by hand")
-            if changed != found:
+            if changed != found or (private and target.stat().st_mode & ~PRIVATE & 0o777):
                 replace_file(target, changed.encode(), private=private)
     except OSError as error:
         raise FileError(f"cannot save {path}: {reason(error)}") from error

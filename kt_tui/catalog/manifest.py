@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kt_tui.catalog.safetensors_header import is_plain_name
 from kt_tui.tomlfile import reason
 
 NAME = "manifest.json"
@@ -49,7 +50,7 @@ def read_manifest(folder: Path, recipe: int) -> Mapping[str, FileFacts]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ManifestError(f"{path} is damaged") from error
     for name, facts in files.items():
-        if Path(name).name != name or type(facts.bytes) is not int or not isinstance(facts.sha256, str):
+        if not is_plain_name(name) or type(facts.bytes) is not int or not isinstance(facts.sha256, str):
             raise ManifestError(f"{path} is damaged")
     return files
 

@@ -75,11 +75,16 @@ def read_index(path: Path) -> set[str]:
         raise HeaderError(f"{path} has no weight_map; fetch it again")
     names = set(map(str, weight_map.values()))
     for name in names:
-        if Path(name).name != name or "\0" in name:
+        if not is_plain_name(name):
             raise HeaderError(
                 f"{path} names a file outside its folder ({name[:80]!r}); do not use this model"
             )
     return names
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name from a file stays in that file's own folder."""
+    return bool(name) and name not in (".", "..") and "/" not in name and "\0" not in name
 
 
 def _object(raw: bytes, path: Path) -> dict[str, Any]:
