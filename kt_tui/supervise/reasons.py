@@ -80,7 +80,7 @@ def explain(ending: Ending) -> str:
 def _said(ending: Ending) -> str:
     words = ending.error or ending.last_line
     if not words:
-        return "; it wrote nothing. The Logs pane has its output."
+        return "; it wrote nothing"
     return f"; its last line was: {words[:300]}"
 
 

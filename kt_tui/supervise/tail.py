@@ -25,21 +25,24 @@ class LogTail:
         self._only_last = only_last
 
     def poll(self) -> bool:
-        """Take in a piece; True if there may be more at once."""
+        """Take in a piece; True if there is more at once (after a short piece it is better to wait a little)."""
+        count = self._advance()
+        return count == _PIECE or (count == 0 and self._follow_rotation())
+
+    def _advance(self) -> int:
+        """Take in a piece of the current file; gives its size."""
         if self._handle < 0 and not self._open(self.path):
-            return False
-        if self._skip_lag():
-            return True
+            return 0
+        self._skip_lag()
         data = os.read(self._handle, _PIECE)
         if data:
             self._position += len(data)
             self.ring.feed(data)
-            return len(data) == _PIECE
-        return self._follow_rotation()
+        return len(data)
 
     def finish(self) -> None:
         """Take in the rest, complete the last line and close."""
-        while self.poll():
+        while self._advance() or self._follow_rotation():
             pass
         self.ring.feed(b"", final=True)
         self.close()
@@ -80,18 +83,20 @@ class LogTail:
             f"({count:,} bytes of output came faster than they could be shown; the log file may have them)"
         )
 
-    def _skip_lag(self) -> bool:
+    def _skip_lag(self) -> None:
         here = os.lseek(self._handle, 0, os.SEEK_CUR)
         behind = os.fstat(self._handle).st_size - here
         if behind <= _LAG_LIMIT:
-            return False
+            return
         skipped = behind - _LAG_KEEP
         os.lseek(self._handle, skipped, os.SEEK_CUR)
         self._position += skipped
         self._gap(skipped)
-        return True
 
     def _follow_rotation(self) -> bool:
+        """At the end of a file: True if another one has been opened."""
+        if self._handle < 0:
+            return False
         current = os.fstat(self._handle).st_ino
         try:
             if self.path.stat().st_ino == current:

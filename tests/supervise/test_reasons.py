@@ -25,7 +25,7 @@ def test_sigkill_is_blamed_on_memory_only_with_the_kernels_word_for_it():
         (signal.SIGILL, "does not know one of its instructions"),
         (signal.SIGBUS, "mapped file"),
         (signal.SIGTERM, "told to stop from outside (SIGTERM)"),
-        (63, "SIG"),
+        (63, "killed by signal 63"),
         (200, "signal 200"),
     ],
 )

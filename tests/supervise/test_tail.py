@@ -1,4 +1,4 @@
-import os
+from pathlib import Path
 
 import pytest
 
@@ -15,14 +15,12 @@ def log(tmp_path):
 
 
 def follow(log, ring, **options):
-    from pathlib import Path
-
     return LogTail(Path(log.path), ring, **options)
 
 
 def drain(tail):
-    while tail.poll():
-        pass
+    for _ in range(50):
+        tail.poll()
 
 
 def test_the_file_never_grows_beyond_its_limit(log, tmp_path):
@@ -85,8 +83,6 @@ def test_a_reader_far_behind_skips_to_the_end(tmp_path):
 
 
 def test_a_full_disk_is_counted_and_never_raised():
-    if not os.path.exists("/dev/full"):
-        pytest.skip("no /dev/full")
     log = BoundedLog("/dev/full", 1 << 20)
     log.write(b"lost")
     assert log.lost_bytes == 4
