@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ from engine.errors import CheckpointError
 from engine.router import Score, route
 from engine.weights.loader import Loader, Matrix
 
-KERNEL_FORMATS = ("bf16", "fp8_block128")
+KERNEL_FORMATS = ("f32", "bf16", "fp8_block128")
 """Formats in which the expert kernels multiply."""
 
 
@@ -36,7 +36,7 @@ class Experts:
         self,
         loader: Loader,
         team: cpu.Team,
-        names: Sequence[tuple[str, str, str]],
+        names: Iterable[tuple[str, str, str]],
         hidden: int,
         intermediate: int,
     ) -> None:
@@ -45,7 +45,8 @@ class Experts:
         Args:
             loader: The checkpoint.
             team: The threads that compute.
-            names: For each expert the tensors of gate, up and down.
+            names: For each expert the tensors of gate, up and down; made as they are checked, because the number of
+                experts is the configuration's claim.
             hidden: Inputs and outputs of an expert.
             intermediate: Its inner width.
         """
@@ -64,10 +65,10 @@ class Experts:
                     f"{matrix.stored.path}: {matrix.stored.name} is stored as {matrix.format.name}, but other "
                     f"experts of its layer as {stored.name}; mixed experts are not supported"
                 )
-        if stored.kernel not in KERNEL_FORMATS:
+        if stored.kernel is None or stored.kernel not in KERNEL_FORMATS:
             raise CheckpointError(
                 f"{experts[0][0].stored.path}: experts stored as {stored.name} are not supported; "
-                "take the model in FP8 or BF16"
+                "take the model in FP8, BF16 or F32"
             )
         self.count = len(experts)
         self._new = partial(cpu.ExpertLayer, team, stored.kernel, self.count, hidden, intermediate)

@@ -109,7 +109,10 @@ class Runner:
         progress(Progress("checkpoint", 0, 1, str(config.model)))
         checkpoint = open_checkpoint(config.model)
         loader = Loader(checkpoint, device)
-        team = cpu.Team(config.cpu_threads or 0)
+        try:
+            team = cpu.Team(config.cpu_threads or 0)
+        except (ValueError, RuntimeError) as error:
+            raise EngineError(f"the CPU kernels cannot start: {error}") from None
         model = build_model(checkpoint, loader, team)
         context = choose_context(config, model.context_length)
         shape = replace(model_shape(checkpoint.config), context_length=context)

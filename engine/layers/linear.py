@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from engine import cpu
-from engine.weights.formats import F32, FP8_BLOCK, dequantize
+from engine.weights.formats import FP8_BLOCK, dequantize
 from engine.weights.loader import Loader, Matrix
 
 
@@ -43,15 +43,15 @@ class Linear:
     def _build(self, team: cpu.Team, matrices: list[Matrix]) -> None:
         first = matrices[0]
         stored = first.format
-        if stored.kernel is None:
-            stored, parts = F32, [matrix.float32().view(np.uint8).reshape(-1) for matrix in matrices]
+        if stored.kernel:
+            kernel, parts = stored.kernel, [matrix.stored.raw for matrix in matrices]
         else:
-            parts = [matrix.stored.raw for matrix in matrices]
+            kernel, parts = "f32", [matrix.float32().view(np.uint8).reshape(-1) for matrix in matrices]
         scales = [matrix.scale for matrix in matrices if matrix.scale is not None]
         self._kernels.append(
             cpu.Linear(
                 team,
-                stored.kernel,
+                kernel,
                 parts[0] if len(parts) == 1 else np.concatenate(parts),
                 np.concatenate(scales) if scales else None,
                 rows=sum(matrix.rows for matrix in matrices),

@@ -113,10 +113,10 @@ class Block:
         experts = Experts(
             loader,
             team,
-            [
+            (
                 (f"{moe}experts.{e}.w1.weight", f"{moe}experts.{e}.w3.weight", f"{moe}experts.{e}.w2.weight")
                 for e in range(s.num_local_experts)
-            ],
+            ),
             hidden,
             s.intermediate_size,
         )

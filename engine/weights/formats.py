@@ -6,12 +6,16 @@ Sources: the safetensors header's dtype names, and the block layouts of ggml (``
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
+
+KernelFormat: TypeAlias = Literal["f32", "bf16", "fp8_block128", "q4_1", "q8_0"]
+"""Names under which `engine.cpu` knows the formats that it multiplies with."""
 
 FP8_BLOCK = 128
 """Rows and columns that share one scale in an FP8 checkpoint; blocks at the edges may be partial."""
@@ -36,7 +40,7 @@ class Format:
     block_bytes: int
     safetensors: str | None
     gguf: str | None
-    kernel: str | None
+    kernel: KernelFormat | None
     scaled: bool = False
 
     def nbytes(self, count: int) -> int:

@@ -64,7 +64,7 @@ def _open_indexed(path: Path) -> dict[str, StoredTensor]:
     names: dict[str, list[str]] = {}
     for name, file in weight_map.items():
         # A file name with a folder in it would reach outside of the checkpoint.
-        if not isinstance(file, str) or Path(file).name != file:
+        if not isinstance(file, str) or not file or Path(file).name != file:
             raise CheckpointError(f"{index} puts {name} into {str(file)!r}, which is not a file name")
         names.setdefault(file, []).append(name)
     missing = [file for file in sorted(names) if not (path / file).exists()]

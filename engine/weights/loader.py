@@ -113,7 +113,12 @@ class Loader:
         done = 0
         for job in self._jobs:
             progress(Progress("weights", done, total, job.label))
-            job.run()
+            try:
+                job.run()
+            except ValueError as error:
+                raise CheckpointError(
+                    f"{self.checkpoint.path}: {job.label} cannot be used ({error}): download the model again"
+                ) from None
             done += job.nbytes
         self._jobs.clear()
         progress(Progress("weights", done, total, "done"))
