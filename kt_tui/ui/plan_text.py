@@ -25,18 +25,24 @@ def part_name(name: str) -> str:
     return _NAMES.get(name, name.replace("_", " "))
 
 
-def command_content(plan: LaunchPlan, changed: Collection[str]) -> Content:
-    """The command as it would be typed, the options in ``changed`` (flags' parameter names) marked."""
+def command_content(plan: LaunchPlan, changed: Collection[str], *, lines: bool) -> Content:
+    """The command as typed into a shell; the options named in ``changed`` stand out.
+
+    Args:
+        plan: What would be run.
+        changed: Parameters that the user set.
+        lines: One option a line, joined by backslashes, in place of one long line.
+    """
     pieces: list[tuple[str, str]] = []
     marked = False
     for word in shlex.split(plan.preview):
-        if word.startswith("--"):
+        option = word.startswith("--")
+        if option:
             marked = word[2:].partition("=")[0] in changed
-            style = "$accent" if marked else "$muted"
-        else:
-            style = "$accent" if marked else ""
-            marked = False
-        pieces += [(shlex.quote(word), style), (" ", "")]
+            if lines:
+                pieces += [("\\\n  ", "$line")]
+        pieces += [(shlex.quote(word), "$accent" if marked else "$muted" if option else ""), (" ", "")]
+        marked = marked and option and "=" not in word
     return Content.assemble(*pieces[:-1])
 
 

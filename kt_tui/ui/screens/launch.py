@@ -11,6 +11,7 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import Button, Static
 
@@ -191,11 +192,19 @@ class LaunchScreen(ModeScreen):
         self.query_one("#fit-facts", Facts).show(memory_rows(plan))
         self.query_one("#launch-fit").border_title = fit_words(plan)
         self.query_one("#checks", Static).update(messages(plan))
-        self.query_one("#command", Static).update(command_content(plan, self.request.options))
+        self.query_one("#command", Static).update(self._command(plan))
         checks = self.query_one("#launch-checks")
         checks.set_class(bool(plan.errors), "-bad")
         checks.set_class(not plan.errors and not plan.warnings, "-good")
         self._show_state()
+
+    def _command(self, plan: LaunchPlan) -> Content:
+        return command_content(plan, self.request.options, lines=self.has_class("-wide") and self.has_class("-tall"))
+
+    def on_resize(self) -> None:
+        """The command is laid out for the present size."""
+        if self.plan is not None:
+            self.query_one("#command", Static).update(self._command(self.plan))
 
     def _show_state(self) -> None:
         app = self.kt

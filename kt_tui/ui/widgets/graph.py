@@ -36,7 +36,7 @@ def braille_rows(values: Sequence[float | None], width: int, height: int, top: f
             code = _BLANK
             for level, bits in ((dots[2 * cell], _LEFT), (dots[2 * cell + 1], _RIGHT)):
                 code |= sum(bits[: min(max(level - 4 * row, 0), 4)])
-            cells.append(chr(code))
+            cells.append(" " if code == _BLANK else chr(code))
         rows.append("".join(cells))
     return rows
 
