@@ -35,7 +35,9 @@ def parser_for(command: str | None) -> argparse.ArgumentParser:
     parser.add_argument("-V", "--version", action="version", version=f"kt-tui {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, help_line in COMMANDS.items():
-        sub = subparsers.add_parser(name, help=help_line, description=help_line[0].upper() + help_line[1:] + ".")
+        sub = subparsers.add_parser(
+            name, help=help_line, description=help_line[0].upper() + help_line[1:] + "."
+        )
         if name == command:
             importlib.import_module(f"kt_tui.cli.{name}").add_arguments(sub)
     return parser
@@ -56,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.parse_args(arguments)
             return EXIT_OK
         if getattr(command, "PASSES_UNKNOWN", False):
-            parsed, parsed.unknown = parser.parse_known_args(arguments)
+            parsed, unknown = parser.parse_known_args(arguments)
+            parsed.unknown = unknown
         else:
             parsed = parser.parse_args(arguments)
         return int(command.run(parsed))
