@@ -10,8 +10,11 @@ from typing import Any
 
 from kt_tui.monitor.snapshot import EngineFigures
 
-PREFIXES = ("kt:", "sglang:")
-_COUNTERS = {"generation_tokens": "generated", "prompt_tokens": "prompt"}
+_COUNTERS = {
+    f"{engine}:{name}_total": key
+    for engine in ("kt", "sglang")
+    for name, key in (("generation_tokens", "generated"), ("prompt_tokens", "prompt"))
+}
 
 
 def _number(value: Any) -> float | None:
@@ -59,10 +62,10 @@ def read_counters(body: bytes) -> Mapping[str, float]:
     found: dict[str, float] = {}
     try:
         for metric in text_string_to_metric_families(body.decode("utf-8", "replace")):
-            name = next((metric.name.removeprefix(p) for p in PREFIXES if metric.name.startswith(p)), "")
-            if key := _COUNTERS.get(name):
-                values = [_number(s.value) for s in metric.samples if not s.name.endswith("_created")]
-                found[key] = sum(value for value in values if value is not None)
+            for sample in metric.samples:
+                key, value = _COUNTERS.get(sample.name), _number(sample.value)
+                if key is not None and value is not None:
+                    found[key] = found.get(key, 0.0) + value
     except (ValueError, IndexError, KeyError):
         # The parser's ways of saying that this is no exposition text.
         pass

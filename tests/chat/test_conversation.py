@@ -131,19 +131,19 @@ def context(conversation=None, busy=False):
     return CommandContext(conversation or talk(), Endpoint("http://127.0.0.1:1", "sesame", "m"), busy)
 
 
-@pytest.mark.parametrize(
-    ("typed", "name"),
-    [
-        ("/h", "help"),
-        ("/?", "help"),
-        ("/c", "clear"),
-        ("/r", "retry"),
-        ("/i", "info"),
-        ("/q", "quit"),
-        ("/exit", "quit"),
-        ("/QUIT", "quit"),
-    ],
-)
+ALIASES = {
+    "/h": "help",
+    "/?": "help",
+    "/c": "clear",
+    "/r": "retry",
+    "/i": "info",
+    "/q": "quit",
+    "/exit": "quit",
+    "/QUIT": "quit",
+}
+
+
+@pytest.mark.parametrize(("typed", "name"), ALIASES.items())
 def test_aliases(typed, name):
     assert is_command(typed)
     assert find(typed[1:]).name == name
