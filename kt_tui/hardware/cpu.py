@@ -56,25 +56,31 @@ def parse_cpuinfo(text: str | None) -> CpuInfo:
     return CpuInfo(blocks, common)
 
 
-def cores_from_sysfs(files: SystemFiles, cpus: tuple[int, ...]) -> tuple[Core, ...] | None:
-    """Physical cores by the kernel's topology files; ``None`` if they are missing for any CPU."""
-    groups: dict[tuple[int, ...], int] = {}
-    online = frozenset(cpus)
-    placed: set[int] = set()
+def cores_from_sysfs(files: SystemFiles, info: CpuInfo, cpus: tuple[int, ...]) -> tuple[Core, ...] | None:
+    """Physical cores by the kernel's topology files; ``None`` if they are missing for any CPU.
+
+    Lists of siblings count first, since core numbers may repeat within a package; without them (package, core).
+    """
+    groups: dict[tuple[int, ...], list[int]] = {}
+    packages: dict[tuple[int, ...], int] = {}
     for cpu in cpus:
         folder = f"{SYSFS}/cpu{cpu}/topology"
+        listed = files.text(f"{folder}/core_cpus_list") or files.text(f"{folder}/thread_siblings_list")
+        siblings, core = parse_cpu_list(listed), files.number(f"{folder}/core_id")
         package = files.number(f"{folder}/physical_package_id")
-        if cpu in placed:
-            continue
-        siblings = parse_cpu_list(
-            files.text(f"{folder}/core_cpus_list") or files.text(f"{folder}/thread_siblings_list")
-        )
-        if package is None or not siblings or cpu not in siblings:
+        if package is None:
+            package = whole_number(info.blocks.get(cpu, {}).get("physical id"))
+        package = max(0, package or 0)  # some Arm kernels write -1
+        if siblings and cpu in siblings:
+            key = siblings
+        elif core is not None:
+            key = (-1 - package, core)  # no list of siblings begins with a negative number
+        else:
             return None
-        group = tuple(other for other in siblings if other in online and other not in placed)
-        placed.update(group)
-        groups[group] = package
-    return tuple(Core(package, group) for group, package in sorted(groups.items(), key=lambda item: item[0]))
+        groups.setdefault(key, []).append(cpu)
+        packages.setdefault(key, package)
+    cores = (Core(packages[key], tuple(members)) for key, members in groups.items())
+    return tuple(sorted(cores, key=lambda core: core.cpus))
 
 
 def cores_from_cpuinfo(info: CpuInfo, cpus: tuple[int, ...]) -> tuple[Core, ...] | None:
@@ -137,7 +143,7 @@ def read_cpu(
     online = _online(files, info)
     if not online:
         notes.append("cpu: n/a, neither /proc/cpuinfo nor /sys/devices/system/cpu lists a CPU")
-    cores, topology = cores_from_sysfs(files, online), "sysfs"
+    cores, topology = cores_from_sysfs(files, info, online), "sysfs"
     if cores is None:
         cores, topology = cores_from_cpuinfo(info, online), "cpuinfo"
     if cores is None:

@@ -92,11 +92,12 @@ def check_threads(machine: Machine, values: Values, findings: Findings) -> None:
             f"cpu-threads is {threads}, more than the {cores} usable physical cores; threads that share a core slow "
             f"each other down: use {cores} or fewer"
         )
-    if not machine.cpu.isa or machine.cpu.arch in (None, "x86_64"):
-        return
-    findings.warn(
-        f"the CPU is {machine.cpu.arch}: the fast kernels are for x86-64, so the engine will be slow"
-    )
+    if machine.cpu.arch not in {None, "x86_64"}:
+        findings.warn(
+            f"the CPU is {machine.cpu.arch}: the fast kernels are for x86-64, so the engine will be slow"
+        )
+    elif machine.cpu.isa and "avx2" not in machine.cpu.isa:
+        findings.warn("the CPU has no AVX2, which the fast kernels need, so the engine will be slow")
 
 
 def check_tokens(facts: ModelFacts, values: Values, findings: Findings) -> None:

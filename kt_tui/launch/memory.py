@@ -25,21 +25,27 @@ class ModelFacts:
         weights: Its bytes by kind; None if unknown.
         source: ``headers``, ``catalogue`` or ``none``.
         problem: Why nothing is known, or why the files cannot be loaded.
+        path: The checkpoint whose headers were read.
     """
 
     shape: ModelShape | None = None
     weights: WeightBytes | None = None
     source: str = "none"
     problem: str | None = None
+    path: Path | None = None
+
+    def still_good_for(self, path: Path | None) -> bool:
+        """Whether a plan for the checkpoint at ``path`` may use these facts instead of reading it again."""
+        return self.problem is None and self.path == path
 
 
 def read_facts(path: Path | None, name: str) -> ModelFacts:
     """Read a checkpoint's headers; without a checkpoint take what is recorded of the model ``name``."""
     if path is not None and path.exists():
         try:
-            return ModelFacts(*read_budget_inputs(path), source="headers")
+            return ModelFacts(*read_budget_inputs(path), source="headers", path=path)
         except (EngineError, OSError) as error:
-            return ModelFacts(problem=str(error))
+            return ModelFacts(problem=str(error), path=path)
     known = known_inputs(name)
     return ModelFacts(*known, source="catalogue") if known else ModelFacts()
 

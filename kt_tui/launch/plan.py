@@ -151,7 +151,7 @@ def plan_launch(
         options: Launch options that the user gave, by long name without dashes.
         extra: Options that kt-tui does not know.
         engine: ``embedded`` or ``sglang``; None takes the profile's, else ``embedded``.
-        facts: The model's facts from an earlier plan; None reads its headers.
+        facts: The model's facts from an earlier plan; None, or facts of another checkpoint, reads its headers.
         bind_problem: Tells why a server could not listen on host and port; None for a machine elsewhere.
     """
     environment = environ or {}
@@ -174,8 +174,9 @@ def plan_launch(
     path, readable = _model_path(model, values["model-path"].value, findings)
     if path is not None and values["model-path"].value is None:
         values["model-path"] = Resolved(str(path), Origin.MODEL)
-    if facts is None:
-        facts = read_facts(path if readable else None, model.name)
+    checkpoint = path if readable else None
+    if facts is None or not facts.still_good_for(checkpoint):
+        facts = read_facts(checkpoint, model.name)
     if facts.problem:
         findings.refuse(facts.problem)
     values = _solve(parameters, values, facts, machine)

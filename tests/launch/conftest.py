@@ -56,6 +56,7 @@ FACTS = ModelFacts(
     ModelShape("MiniMaxM2ForCausalLM", 30, 640, 12, 4, 64, 384, 49152, 8192, 8, 4),
     WeightBytes(experts=170 << 20, embedding=60 << 20, head=60 << 20, other=40 << 20),
     "headers",
+    path=Path("/models/tiny"),
 )
 
 MACHINE = Machine(

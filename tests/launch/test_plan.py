@@ -244,8 +244,26 @@ def test_a_damaged_checkpoint_is_a_fact(plan: Any, model: Any, tmp_path: Path) -
     assert "config.json is damaged" in texts(result.blocking(force=True))
 
 
+def test_facts_of_another_checkpoint_are_not_used(plan: Any, model: Any, smollm2_gguf: Path) -> None:
+    first = plan()
+    moved = plan({"model-path": str(smollm2_gguf)}, facts=first.facts)
+    assert moved.facts.path == smollm2_gguf
+    assert moved.memory.host.parts["weights_other"] == 96_576_768
+    assert plan(facts=first.facts).facts is first.facts
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [({"arch": "aarch64", "isa": ("asimd",)}, "for x86-64"), ({"isa": ("avx",)}, "no AVX2")],
+)
+def test_a_cpu_without_fast_kernels_is_told(plan: Any, machine: Machine, changes: Any, part: str) -> None:
+    slow = dataclasses.replace(machine, cpu=dataclasses.replace(machine.cpu, **changes))
+    assert any(part in warning for warning in plan(machine=slow).warnings)
+    assert not any("slow" in warning for warning in plan().warnings)
+
+
 def test_an_unknown_size_is_not_called_fitting(plan: Any) -> None:
-    result = plan(facts=ModelFacts())
+    result = plan(facts=ModelFacts(path=Path("/models/tiny")))
     assert result.fits is None
     assert any("size is not known" in warning for warning in result.warnings)
 
