@@ -7,15 +7,12 @@ seed gives the same tokens whatever else is in the batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 
 from engine.request import SamplingParams
-
-# top-p needs the tokens in order. The likeliest 1024 hold the mass in all but near-uniform distributions, and
-# selecting them is many times cheaper than sorting a vocabulary of 200,000.
-_CANDIDATES = 1024
 
 
 class SamplingError(Exception):
@@ -44,16 +41,18 @@ class Sampler:
         Raises:
             SamplingError: The logits hold no distribution.
         """
-        _check(logits)
         if self._generator is None:
-            return int(logits.argmax())
-        ids, probabilities = distribution(logits, self.params)
-        cumulative = probabilities.cumsum(0)
+            token = int(logits.argmax())  # the index of a NaN, if there is one
+            _check(logits[token])
+            return token
+        ids, weights = candidates(logits, self.params)
+        cumulative = weights.cumsum(0, dtype=torch.float64)
         uniform = torch.rand(1, generator=self._generator, dtype=torch.float64)
-        # `right` skips tokens of probability zero; the clamp guards against rounding in the last cumulative sum.
-        index = torch.searchsorted(cumulative, uniform * cumulative[-1], right=True)
-        index = index.clamp(max=int(probabilities.nonzero()[-1]))
-        return int(index) if ids is None else int(ids[index])
+        # `right` skips tokens of weight zero; the bound guards against rounding in the last sum.
+        index = int(torch.searchsorted(cumulative, uniform * cumulative[-1], right=True))
+        if index >= len(weights):
+            index = int(weights.nonzero()[-1])
+        return index if ids is None else int(ids[index])
 
 
 def sample(logits: Sequence[torch.Tensor], samplers: Sequence[Sampler]) -> list[int | SamplingError]:
@@ -72,7 +71,7 @@ def sample(logits: Sequence[torch.Tensor], samplers: Sequence[Sampler]) -> list[
     return tokens
 
 
-def distribution(logits: torch.Tensor, params: SamplingParams) -> tuple[torch.Tensor | None, torch.Tensor]:
+def candidates(logits: torch.Tensor, params: SamplingParams) -> tuple[torch.Tensor | None, torch.Tensor]:
     """The distribution that ``params`` draws from.
 
     Args:
@@ -80,38 +79,41 @@ def distribution(logits: torch.Tensor, params: SamplingParams) -> tuple[torch.Te
         params: With a temperature above zero.
 
     Returns:
-        Token ids (None where every token is a candidate, in order of id) and their probabilities in float64,
-        which sum to 1; zero where a filter dropped the token.
+        Token ids, or None where the whole vocabulary is meant, and their weights: probabilities times a constant,
+        1 for the likeliest token and 0 for tokens that a filter dropped.
+
+    Raises:
+        SamplingError: The logits hold no distribution.
     """
-    scaled = (logits.detach().to("cpu", torch.float64) - logits.max().item()) / params.temperature
+    values = logits.detach().to("cpu")
+    highest = values.max()  # NaN if any logit is
+    _check(highest)
     ids: torch.Tensor | None = None
-    if 0 < params.top_k < scaled.numel():
-        scaled, ids = scaled.topk(params.top_k)
+    if 0 < params.top_k < values.numel():
+        values, ids = values.topk(params.top_k)
+    weights = ((values - highest) / params.temperature).exp_()
     if params.top_p < 1:
-        scaled, ids = _nucleus(scaled, ids, params.top_p)
+        kept = _nucleus(weights, params.top_p)
+        weights, ids = weights[kept], kept if ids is None else ids[kept]
     if params.min_p > 0:
-        scaled = scaled.masked_fill(scaled.exp() < params.min_p * scaled.max().exp(), -torch.inf)
-    return ids, scaled.softmax(0)
+        weights = weights.masked_fill(weights < params.min_p, 0.0)
+    return ids, weights
 
 
-def _nucleus(
-    scaled: torch.Tensor, ids: torch.Tensor | None, top_p: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keep the smallest set of likeliest tokens whose probability reaches ``top_p``."""
-    total = scaled.logsumexp(0)
-    for count in (min(_CANDIDATES, scaled.numel()), scaled.numel()):
-        values, order = scaled.topk(count)
-        probabilities = (values - total).exp()
-        cumulative = probabilities.cumsum(0)
-        if cumulative[-1] >= top_p:
-            break
+def _nucleus(weights: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Indices of the smallest set of largest weights that has ``top_p`` of their sum, largest first."""
+    total = weights.sum(dtype=torch.float64)
+    # All weights below this together have less than the part that may be missing, so none of them is in the set.
+    # That leaves a few of 200,000 tokens to sort.
+    least = (1 - top_p) * total / weights.numel()
+    indices = (weights >= least).nonzero().squeeze(1)
+    ordered, order = weights[indices].sort(descending=True, stable=True)
+    ordered = ordered.to(torch.float64)
     # A token stays while the ones before it have not yet reached top_p; so the first always stays.
-    keep = int((cumulative - probabilities < top_p).sum())
-    order = order[:keep]
-    return values[:keep], order if ids is None else ids[order]
+    before = ordered.cumsum(0) - ordered
+    return indices[order[before < top_p * total]]
 
 
-def _check(logits: torch.Tensor) -> None:
-    highest = logits.max()
-    if not torch.isfinite(highest):  # max is NaN if any logit is
+def _check(highest: torch.Tensor) -> None:
+    if not math.isfinite(float(highest)):
         raise SamplingError("the model's output is not a number; the checkpoint may be damaged")
