@@ -1,4 +1,100 @@
-#include "kernels.h"
+// AVX-512 F, BW, VL and DQ. Activations are f32 (exact mode) or int8 (fast mode).
+#if !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512VL__) || !defined(__AVX512DQ__)
+#error "this file is compiled with -mavx512f -mavx512bw -mavx512vl -mavx512dq"
+#endif
+
+#include "kernels_avx512_rows.inl"
+
 namespace kt {
-void install_avx512(Kernels& table) { table.name = "avx512"; }
+namespace {
+
+template <int M>
+void int8_dots(Q4, const uint8_t* data, const int8_t* const* x, Rows (&dots)[M]) {
+  const __m512i mask = _mm512_set1_epi8(15), ones = _mm512_set1_epi16(1);
+  __m512i sums[M];
+  KT_UNROLL
+  for (int m = 0; m < M; ++m) sums[m] = _mm512_setzero_si512();
+  KT_UNROLL
+  for (int j = 0; j < Q4::kWords; ++j) {
+    const __m512i word = load_words(data + j * 64).all;
+    const __m512i low = _mm512_and_si512(word, mask);
+    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(word, 4), mask);
+    KT_UNROLL
+    for (int m = 0; m < M; ++m) {
+      // A 16-bit lane adds up 16 products of at most 15 * 127.
+      const __m512i a = _mm512_maddubs_epi16(low, same_four(x[m] + 4 * j));
+      const __m512i b = _mm512_maddubs_epi16(high, same_four(x[m] + 16 + 4 * j));
+      sums[m] = _mm512_add_epi16(sums[m], _mm512_add_epi16(a, b));
+    }
+  }
+  KT_UNROLL
+  for (int m = 0; m < M; ++m) dots[m] = {_mm512_cvtepi32_ps(_mm512_madd_epi16(sums[m], ones))};
+}
+
+template <int M>
+void int8_dots(Q8, const uint8_t* data, const int8_t* const* x, Rows (&dots)[M]) {
+  const __m512i ones = _mm512_set1_epi16(1), zero = _mm512_setzero_si512();
+  __m512i sums[M];
+  KT_UNROLL
+  for (int m = 0; m < M; ++m) sums[m] = zero;
+  KT_UNROLL
+  for (int j = 0; j < Q8::kWords; ++j) {
+    const __m512i word = load_words(data + j * 64).all;
+    const __m512i magnitude = _mm512_abs_epi8(word);
+    const __mmask64 negative = _mm512_movepi8_mask(word);
+    KT_UNROLL
+    for (int m = 0; m < M; ++m) {
+      const __m512i four = same_four(x[m] + 4 * j);
+      const __m512i signed_x = _mm512_mask_sub_epi8(four, negative, zero, four);
+      sums[m] = _mm512_add_epi32(sums[m], _mm512_madd_epi16(_mm512_maddubs_epi16(magnitude, signed_x), ones));
+    }
+  }
+  KT_UNROLL
+  for (int m = 0; m < M; ++m) dots[m] = {_mm512_cvtepi32_ps(sums[m])};
+}
+
+uint64_t read_bytes(const uint8_t* data, size_t bytes) {
+  __m512i acc[8];
+  KT_UNROLL
+  for (int i = 0; i < 8; ++i) acc[i] = _mm512_setzero_si512();
+  for (size_t at = 0; at + 512 <= bytes; at += 512) {
+    KT_UNROLL
+    for (int i = 0; i < 8; ++i) acc[i] = _mm512_or_si512(acc[i], _mm512_loadu_si512(data + at + i * 64));
+  }
+  KT_UNROLL
+  for (int i = 1; i < 8; ++i) acc[0] = _mm512_or_si512(acc[0], acc[i]);
+  uint64_t words[8];
+  _mm512_storeu_si512(words, acc[0]);
+  uint64_t result = 0;
+  for (int i = 0; i < 8; ++i) result |= words[i];
+  return result;
+}
+
+double fma_f32(long iterations) {
+  __m512 acc[16];
+  const __m512 factor = _mm512_set1_ps(0.999f), term = _mm512_set1_ps(1.0f);
+  KT_UNROLL
+  for (int i = 0; i < 16; ++i) acc[i] = _mm512_setzero_ps();
+  for (long n = 0; n < iterations; ++n) {
+    KT_UNROLL
+    for (int i = 0; i < 16; ++i) {
+      acc[i] = _mm512_fmadd_ps(factor, term, acc[i]);
+      __asm__ volatile("" : "+v"(acc[i]));
+    }
+  }
+  KT_UNROLL
+  for (int i = 1; i < 16; ++i) acc[0] = _mm512_add_ps(acc[0], acc[i]);
+  __asm__ volatile("" : "+v"(acc[0]));
+  return 16.0 * 32.0 * static_cast<double>(iterations);
+}
+
+}  // namespace
+
+void install_avx512(Kernels& table) {
+  table.name = "avx512";
+  install_vector(table);
+  table.read = read_bytes;
+  table.fma_f32 = fma_f32;
+}
+
 }  // namespace kt

@@ -1,4 +1,290 @@
-#include "kernels.h"
+// AVX-512 with BF16, VNNI and VBMI: bf16 dot products for bf16 and FP8 weights (activations rounded to bf16),
+// and integer dot products for the fast mode. The other kernels are those of kernels_avx512.cpp.
+#if !defined(__AVX512BF16__) || !defined(__AVX512VNNI__) || !defined(__AVX512VBMI__)
+#error "this file is compiled with -mavx512bf16 -mavx512vnni -mavx512vbmi"
+#endif
+
+#include "kernels_avx512_rows.inl"
+
 namespace kt {
-void install_avx512_bf16(Kernels& table) { table.name = "avx512_bf16"; }
+namespace {
+
+constexpr int kBf16Chunk = 512;
+
+__m512 dot_pairs(__m512 sum, __m512i weights, __m512i x) {
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh&>(weights), reinterpret_cast<__m512bh&>(x));
+}
+
+__m512i same_pair(const uint8_t* x, int pair) {
+  int value;
+  memcpy(&value, x + 4 * static_cast<size_t>(pair), sizeof value);
+  return _mm512_set1_epi32(value);
+}
+
+// Weights of one quad as bf16 pairs of 16 rows, for depth (0, 1) and (2, 3).
+struct Quad {
+  __m512i first, second;
+};
+
+struct Bf16Pairs {
+  static constexpr int kQuadBytes = 128;
+  static constexpr bool kLanesSwapped = false;
+  static Quad quad(const uint8_t* p) { return {_mm512_loadu_si512(p), _mm512_loadu_si512(p + 64)}; }
+};
+
+// High and low byte of the bf16 of each E4M3 magnitude; every finite code is exact, subnormals included. The
+// NaN entry is never used: such weights are refused when they are packed.
+struct Fp8Table {
+  uint8_t high[128], low[128];
+  constexpr Fp8Table() : high{}, low{} {
+    for (int code = 0; code < 127; ++code) {
+      int exponent = code >> 3, mantissa = code & 7;
+      uint16_t bits = 0;
+      if (exponent == 0 && mantissa != 0) {
+        exponent = 1;
+        while (mantissa < 8) {
+          mantissa <<= 1;
+          --exponent;
+        }
+        mantissa &= 7;
+      }
+      if (code != 0) bits = static_cast<uint16_t>(((exponent + 120) << 7) | (mantissa << 4));
+      high[code] = static_cast<uint8_t>(bits >> 8);
+      low[code] = static_cast<uint8_t>(bits);
+    }
+  }
+};
+
+constexpr Fp8Table kFp8Table;
+
+struct Fp8Pairs {
+  static constexpr int kQuadBytes = 64;
+  static constexpr bool kLanesSwapped = true;  // 128-bit lanes hold rows 0-3, 8-11, 4-7, 12-15
+  static Quad quad(const uint8_t* p) {
+    const __m512i codes = _mm512_loadu_si512(p);
+    __m512i high = _mm512_permutex2var_epi8(_mm512_loadu_si512(kFp8Table.high), codes,
+                                            _mm512_loadu_si512(kFp8Table.high + 64));
+    const __m512i low = _mm512_permutex2var_epi8(_mm512_loadu_si512(kFp8Table.low), codes,
+                                                 _mm512_loadu_si512(kFp8Table.low + 64));
+    // high | (codes & sign bit)
+    high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(static_cast<char>(0x80)), 0xf8);
+    return {_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)};
+  }
+};
+
+template <typename Tile, int M>
+void dot_bf16_quads(const uint8_t* w, const uint8_t* const* x, int quads, __m512 (&sums)[M]) {
+  // With few rows, alternate quads go to other sums, to hide the latency of the dot product.
+  constexpr int kUnroll = M <= 2 ? 2 : 1;
+  __m512 acc[M][2 * kUnroll];
+  KT_UNROLL
+  for (int m = 0; m < M; ++m) {
+    KT_UNROLL
+    for (int c = 0; c < 2 * kUnroll; ++c) acc[m][c] = _mm512_setzero_ps();
+  }
+  int q = 0;
+  for (; q + kUnroll <= quads; q += kUnroll) {
+    KT_UNROLL
+    for (int u = 0; u < kUnroll; ++u, w += Tile::kQuadBytes) {
+      _mm_prefetch(reinterpret_cast<const char*>(w) + 4096, _MM_HINT_T0);
+      if (Tile::kQuadBytes > 64) _mm_prefetch(reinterpret_cast<const char*>(w) + 4160, _MM_HINT_T0);
+      const Quad quad = Tile::quad(w);
+      KT_UNROLL
+      for (int m = 0; m < M; ++m) {
+        acc[m][2 * u] = dot_pairs(acc[m][2 * u], quad.first, same_pair(x[m], 2 * (q + u)));
+        acc[m][2 * u + 1] = dot_pairs(acc[m][2 * u + 1], quad.second, same_pair(x[m], 2 * (q + u) + 1));
+      }
+    }
+  }
+  for (; q < quads; ++q, w += Tile::kQuadBytes) {
+    const Quad quad = Tile::quad(w);
+    KT_UNROLL
+    for (int m = 0; m < M; ++m) {
+      acc[m][0] = dot_pairs(acc[m][0], quad.first, same_pair(x[m], 2 * q));
+      acc[m][1] = dot_pairs(acc[m][1], quad.second, same_pair(x[m], 2 * q + 1));
+    }
+  }
+  KT_UNROLL
+  for (int m = 0; m < M; ++m) {
+    sums[m] = _mm512_add_ps(acc[m][0], acc[m][1]);
+    if (kUnroll == 2)
+      sums[m] = _mm512_add_ps(sums[m], _mm512_add_ps(acc[m][2 % (2 * kUnroll)], acc[m][3 % (2 * kUnroll)]));
+  }
+}
+
+template <int M>
+struct GemvBf16Pairs {
+  static void run(const uint8_t* tile, int depth, const uint8_t* const* rows, float* out) {
+    __m512 sums[M];
+    dot_bf16_quads<Bf16Pairs, M>(tile, rows, depth / 4, sums);
+    KT_UNROLL
+    for (int m = 0; m < M; ++m) _mm512_storeu_ps(out + m * kTileRows, sums[m]);
+  }
+};
+
+template <int M>
+struct GemvFp8Pairs {
+  static void run(const uint8_t* tile, int depth, const uint8_t* const* rows, float* out) {
+    const float* scales = reinterpret_cast<const float*>(tile);
+    const uint8_t* w = tile + fp8_header(depth);
+    __m512 totals[M];
+    KT_UNROLL
+    for (int m = 0; m < M; ++m) totals[m] = _mm512_setzero_ps();
+    for (int k = 0; k < depth; k += kScaleBlock, w += 16 * kScaleBlock) {
+      __m512 sums[M];
+      const uint8_t* x[M];
+      KT_UNROLL
+      for (int m = 0; m < M; ++m) x[m] = rows[m] + 2 * static_cast<size_t>(k);
+      const int left = depth - k < kScaleBlock ? depth - k : kScaleBlock;
+      dot_bf16_quads<Fp8Pairs, M>(w, x, left / 4, sums);
+      const __m512 scale = _mm512_set1_ps(scales[k / kScaleBlock]);
+      KT_UNROLL
+      for (int m = 0; m < M; ++m) totals[m] = _mm512_fmadd_ps(sums[m], scale, totals[m]);
+    }
+    KT_UNROLL
+    for (int m = 0; m < M; ++m)
+      _mm512_storeu_ps(out + m * kTileRows, _mm512_shuffle_f32x4(totals[m], totals[m], 0xd8));
+  }
+};
+
+float convert_bf16_pairs(const uint8_t* tile, int, int begin, int end, uint32_t* panel) {
+  memcpy(panel, tile + static_cast<size_t>(begin) * 32, static_cast<size_t>(end - begin) * 32);
+  return 1.0f;
+}
+
+// One block of 128 at most; its scale is applied to the sums, so the bf16 weights are exact.
+float convert_fp8_pairs(const uint8_t* tile, int depth, int begin, int end, uint32_t* panel) {
+  const uint8_t* w = tile + fp8_header(depth) + static_cast<size_t>(begin) * 16;
+  for (int k = begin; k < end; k += 4, w += 64, panel += 2 * kTileRows) {
+    const Quad quad = Fp8Pairs::quad(w);
+    _mm512_storeu_si512(panel, _mm512_shuffle_i32x4(quad.first, quad.first, 0xd8));
+    _mm512_storeu_si512(panel + kTileRows, _mm512_shuffle_i32x4(quad.second, quad.second, 0xd8));
+  }
+  return reinterpret_cast<const float*>(tile)[begin / kScaleBlock];
+}
+
+template <int M, int Width>
+void gemm_pairs_rows(const uint32_t* a, const uint32_t* const (&b)[Width], int steps,
+                     float* const (&c)[Width], const float (&scale)[Width]) {
+  __m512 acc[M][Width];
+  KT_UNROLL
+  for (int m = 0; m < M; ++m) {
+    KT_UNROLL
+    for (int t = 0; t < Width; ++t) acc[m][t] = _mm512_setzero_ps();
+  }
+  for (int step = 0; step < steps; ++step, a += kPanelRows) {
+    __m512i weights[Width];
+    KT_UNROLL
+    for (int t = 0; t < Width; ++t)
+      weights[t] = _mm512_loadu_si512(b[t] + static_cast<size_t>(step) * kTileRows);
+    KT_UNROLL
+    for (int m = 0; m < M; ++m) {
+      const __m512i x = _mm512_set1_epi32(static_cast<int>(a[m]));
+      KT_UNROLL
+      for (int t = 0; t < Width; ++t) acc[m][t] = dot_pairs(acc[m][t], weights[t], x);
+    }
+  }
+  KT_UNROLL
+  for (int t = 0; t < Width; ++t) {
+    const __m512 s = _mm512_set1_ps(scale[t]);
+    KT_UNROLL
+    for (int m = 0; m < M; ++m) {
+      float* to = c[t] + m * kTileRows;
+      _mm512_storeu_ps(to, _mm512_fmadd_ps(acc[m][t], s, _mm512_loadu_ps(to)));
+    }
+  }
+}
+
+template <int Width, int M = kPanelRows>
+void gemm_pairs_any(const uint32_t* a, const uint32_t* const (&b)[Width], int steps, int m,
+                    float* const (&c)[Width], const float (&scale)[Width]) {
+  if (m == M) {
+    gemm_pairs_rows<M, Width>(a, b, steps, c, scale);
+  } else if constexpr (M > 1) {
+    gemm_pairs_any<Width, M - 1>(a, b, steps, m, c, scale);
+  }
+}
+
+void gemm_pairs(const uint32_t* a, const uint32_t* b0, const uint32_t* b1, int steps, int m, float* c0,
+                float* c1, float scale0, float scale1) {
+  if (b1)
+    gemm_pairs_any<2>(a, {b0, b1}, steps, m, {c0, c1}, {scale0, scale1});
+  else
+    gemm_pairs_any<1>(a, {b0}, steps, m, {c0}, {scale0});
+}
+
+template <int M>
+void int8_dots(Q4, const uint8_t* data, const int8_t* const* x, Rows (&dots)[M]) {
+  const __m512i mask = _mm512_set1_epi8(15);
+  __m512i sums[M];
+  KT_UNROLL
+  for (int m = 0; m < M; ++m) sums[m] = _mm512_setzero_si512();
+  KT_UNROLL
+  for (int j = 0; j < Q4::kWords; ++j) {
+    const __m512i word = load_words(data + j * 64).all;
+    const __m512i low = _mm512_and_si512(word, mask);
+    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(word, 4), mask);
+    KT_UNROLL
+    for (int m = 0; m < M; ++m) {
+      sums[m] = _mm512_dpbusd_epi32(sums[m], low, same_four(x[m] + 4 * j));
+      sums[m] = _mm512_dpbusd_epi32(sums[m], high, same_four(x[m] + 16 + 4 * j));
+    }
+  }
+  KT_UNROLL
+  for (int m = 0; m < M; ++m) dots[m] = {_mm512_cvtepi32_ps(sums[m])};
+}
+
+// The instruction multiplies unsigned by signed bytes: x + 128 is used, and 128 * sum(w) taken off again.
+template <int M>
+void int8_dots(Q8, const uint8_t* data, const int8_t* const* x, Rows (&dots)[M]) {
+  const __m512i flip = _mm512_set1_epi8(static_cast<char>(0x80));
+  __m512i sums[M], correction = _mm512_setzero_si512();
+  KT_UNROLL
+  for (int m = 0; m < M; ++m) sums[m] = _mm512_setzero_si512();
+  KT_UNROLL
+  for (int j = 0; j < Q8::kWords; ++j) {
+    const __m512i word = load_words(data + j * 64).all;
+    correction = _mm512_dpbusd_epi32(correction, flip, word);
+    KT_UNROLL
+    for (int m = 0; m < M; ++m)
+      sums[m] = _mm512_dpbusd_epi32(sums[m], _mm512_xor_si512(same_four(x[m] + 4 * j), flip), word);
+  }
+  KT_UNROLL
+  for (int m = 0; m < M; ++m) dots[m] = {_mm512_cvtepi32_ps(_mm512_sub_epi32(sums[m], correction))};
+}
+
+double fma_bf16(long iterations) {
+  __m512 acc[16];
+  const __m512i factor = _mm512_set1_epi32(0x3f803f80), term = factor;
+  KT_UNROLL
+  for (int i = 0; i < 16; ++i) acc[i] = _mm512_setzero_ps();
+  for (long n = 0; n < iterations; ++n) {
+    KT_UNROLL
+    for (int i = 0; i < 16; ++i) {
+      acc[i] = dot_pairs(acc[i], factor, term);
+      __asm__ volatile("" : "+v"(acc[i]));
+    }
+  }
+  KT_UNROLL
+  for (int i = 1; i < 16; ++i) acc[0] = _mm512_add_ps(acc[0], acc[i]);
+  __asm__ volatile("" : "+v"(acc[0]));
+  return 16.0 * 64.0 * static_cast<double>(iterations);
+}
+
+}  // namespace
+
+void install_avx512_bf16(Kernels& table) {
+  table.name = "avx512_bf16";
+  const FormatKernels bf16 = {kActBf16,   gemv<GemvBf16Pairs>, kPassRows,  convert_bf16_pairs,
+                              gemm_pairs, kPanelRows,          kBf16Chunk, 2};
+  const FormatKernels fp8 = {kActBf16,   gemv<GemvFp8Pairs>, kPassRows,   convert_fp8_pairs,
+                             gemm_pairs, kPanelRows,         kScaleBlock, 2};
+  table.formats[kBf16][kExact] = table.formats[kBf16][kFast] = bf16;
+  table.formats[kFp8Block128][kExact] = table.formats[kFp8Block128][kFast] = fp8;
+  table.formats[kQ4_1][kFast] = fast(gemv<GemvQ4Int8>);
+  table.formats[kQ8_0][kFast] = fast(gemv<GemvQ8Int8>);
+  table.prepare[kActBf16] = prepare_bf16;
+  table.fma_bf16 = fma_bf16;
+}
+
 }  // namespace kt

@@ -1,0 +1,116 @@
+"""Cases that the kernel tests and tools/kernel_check.py share: run the native module, compare with the oracle.
+
+Each function returns the largest error as a share of the allowed bound, so anything above 1 is a failure.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import oracle
+
+TOKENS = (1, 2, 3, 5, 8, 17, 130)
+BLOCK_SHAPES = ((1, 32), (16, 64), (17, 96), (130, 160), (200, 288))
+PLAIN_SHAPES = (*BLOCK_SHAPES, (3, 1), (40, 6), (33, 131), (131, 257), (256, 640))
+EXPERT_SHAPES = ((6, 3, 2, 1), (64, 48, 4, 2), (130, 100, 3, 3), (257, 131, 2, 1), (256, 384, 5, 2))
+
+
+def shapes(fmt: str) -> tuple[tuple[int, int], ...]:
+    return BLOCK_SHAPES if fmt in oracle.BLOCK_FORMATS else PLAIN_SHAPES
+
+
+def make_linear(csrc: Any, team: Any, weight: oracle.Weight, mode: str) -> Any:
+    return csrc.Linear(team, weight.fmt, weight.data, weight.scale, weight.rows, weight.cols, mode)
+
+
+def linear_error(
+    csrc: Any, team: Any, rng: np.random.Generator, fmt: str, mode: str, rows: int, cols: int
+) -> float:
+    weight = oracle.random_weight(rng, fmt, rows, cols)
+    linear = make_linear(csrc, team, weight, mode)
+    worst = 0.0
+    for tokens in TOKENS:
+        x = (rng.standard_normal((tokens, cols)) * 10.0 ** rng.uniform(-2, 2)).astype(np.float32)
+        y = linear.forward(x)
+        if not np.array_equal(y, linear.forward(x)):
+            return float("inf")  # a repeated call must give the same bits
+        error = np.abs(y - x.astype(np.float64) @ weight.value.T)
+        worst = max(worst, float((error / oracle.linear_bound(weight, x, team.isa, mode)).max()))
+    return worst
+
+
+def fp8_codes_error(csrc: Any, team: Any) -> float:
+    """Every finite FP8 code, read out one at a time through unit vectors: exact, so the bound is zero."""
+    codes = np.array([c for c in range(256) if c & 0x7F != 0x7F], dtype=np.uint8)
+    matrix = np.stack([np.roll(codes, shift) for shift in range(16)])  # each code in each row of a tile
+    scale = np.array([[0.375, 3.0]], dtype=np.float32)
+    linear = csrc.Linear(team, "fp8_block128", matrix.reshape(-1), scale, 16, 254, "exact")
+    factor = np.repeat(scale, 128, axis=1)[:, :254]
+    value = (oracle.fp8_e4m3(matrix) * factor).astype(np.float32)
+    y = linear.forward(np.eye(254, dtype=np.float32))  # panel path
+    wrong = int((y != value.T).sum())
+    for column in range(254):  # row path
+        one = np.zeros((1, 254), dtype=np.float32)
+        one[0, column] = 1
+        wrong += int((linear.forward(one)[0] != value[:, column]).sum())
+    return float(wrong and np.inf)
+
+
+def load_experts(
+    csrc: Any, team: Any, rng: np.random.Generator, fmt: str, hidden: int, intermediate: int, count: int
+) -> tuple[Any, list[list[oracle.Weight]]]:
+    matrices = [
+        [oracle.random_weight(rng, fmt, *shape) for _ in range(count)]
+        for shape in ((intermediate, hidden), (intermediate, hidden), (hidden, intermediate))
+    ]
+    layer = csrc.Experts(team, fmt, count, hidden, intermediate)
+    for e in range(count):
+        g, u, d = (m[e] for m in matrices)
+        layer.load(e, g.data, u.data, d.data, g.scale, u.scale, d.scale)
+    return layer, matrices
+
+
+def routing(rng: np.random.Generator, tokens: int, count: int, k: int) -> tuple[Any, Any]:
+    """Distinct experts per token, some choices computed elsewhere (negative)."""
+    ids = np.stack([rng.permutation(count)[:k] for _ in range(tokens)]).astype(np.int32)
+    ids[rng.random(ids.shape) < 0.15] = -1
+    return ids, rng.random((tokens, k)).astype(np.float32)
+
+
+def activations(rng: np.random.Generator, tokens: int, hidden: int) -> Any:
+    """Small enough that gates stay in the range where silu is curved."""
+    return (rng.standard_normal((tokens, hidden)) * 0.5 / np.sqrt(hidden)).astype(np.float32)
+
+
+def experts_error(
+    csrc: Any,
+    team: Any,
+    rng: np.random.Generator,
+    fmt: str,
+    hidden: int,
+    intermediate: int,
+    count: int,
+    k: int,
+) -> float:
+    layer, matrices = load_experts(csrc, team, rng, fmt, hidden, intermediate, count)
+    worst = 0.0
+    for tokens in TOKENS:
+        x = activations(rng, tokens, hidden)
+        choices = [routing(rng, tokens, count, k)]
+        weights = rng.standard_normal((tokens, k)).astype(np.float32)
+        choices.append((np.full((tokens, k), -1, np.int32), weights))  # none here
+        choices.append((np.full((tokens, k), count - 1, np.int32), weights))  # all to one
+        for ids, factors in choices:
+            y = layer.forward(x, ids, factors)
+            if not np.array_equal(y, layer.forward(x, ids, factors)):
+                return float("inf")
+            expected, size = oracle.experts_forward(*matrices, x, ids, factors)
+            bound = oracle.experts_bound(size, fmt, team.isa, hidden, intermediate)
+            worst = max(worst, float((np.abs(y - expected) / bound).max()))
+    return worst
