@@ -30,19 +30,8 @@ def test_a_client_never_uses_a_bind_all_address(host, url):
 @pytest.mark.parametrize(
     ("host", "expected"),
     [
-        ("127.0.0.1", True),
-        ("127.8.8.8", True),
-        ("::1", True),
-        ("[::1]", True),
-        ("localhost", True),
-        ("0.0.0.0", False),
-    ]
-    + [
-        ("::", False),
-        ("192.168.1.5", False),
-        ("example.org", False),
-        ("", False),
-        ("localhost.evil.org", False),
+        *((host, True) for host in ("127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost", "Box.LOCALHOST")),
+        *((host, False) for host in (ALL, "::", "192.168.1.5", "example.org", "", "localhost.evil.org")),
     ],
 )
 def test_loopback(host, expected):

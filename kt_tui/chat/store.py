@@ -180,10 +180,13 @@ class ChatStore:
                 "DELETE FROM messages WHERE conversation = ? AND position >= ?", (conversation, length)
             )
 
-    def set_system(self, conversation: int, system: str | None) -> None:
-        """Replace the system prompt."""
+    def describe(self, conversation: int, model: str, system: str | None) -> None:
+        """Replace the model that answers and the system prompt."""
         with self._transaction() as db:
-            db.execute("UPDATE conversations SET system = ? WHERE id = ?", (_storable(system), conversation))
+            db.execute(
+                "UPDATE conversations SET model = ?, system = ? WHERE id = ?",
+                (_storable(model), _storable(system), conversation),
+            )
 
     def conversations(self, limit: int = 100) -> list[ConversationInfo]:
         """Conversations that hold a message, the newest first."""
@@ -273,7 +276,7 @@ class Recorder:
                 self.stored = self._store.create(self.model, system)
                 position = 0
             self._store.truncate(self.stored, len(messages))
-            self._store.set_system(self.stored, system)
+            self._store.describe(self.stored, self.model, system)
             for place in range(position, len(messages)):
                 self._store.save(self.stored, place, messages[place])
         except HistoryError as error:
