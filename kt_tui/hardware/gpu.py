@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kt_tui.errors import KtError
-from kt_tui.hardware.files import SystemFiles, whole_number
 from kt_tui.hardware.machine import Driver, Gpu, GpuProcess, Pcie
+from kt_tui.hardware.pci import pci_order
 from kt_tui.hardware.visible import Visible, select_visible
 from kt_tui.text import one_line
 
@@ -96,15 +95,38 @@ class _Fields:
         return one_line(value) if isinstance(value, str) and value else None
 
 
-def _gpu(document: Mapping[str, Any], position: int, exists: Callable[[int], bool] | None) -> Gpu:
+@dataclass(frozen=True)
+class System:
+    """What the machine's own files can add to a document.
+
+    Attributes:
+        exists: Tells whether a process id exists here; ``None`` when that cannot be known (a file from elsewhere).
+        numa_node: Gives the NUMA node of a PCI address, which many drivers do not tell.
+        module_version: Version of the loaded kernel module, told beside a driver error.
+    """
+
+    exists: Callable[[int], bool] | None = None
+    numa_node: Callable[[str], int | None] | None = None
+    module_version: str | None = None
+
+
+NO_SYSTEM = System()
+
+
+def _gpu(document: Mapping[str, Any], position: int, system: System) -> Gpu:
     fields = _Fields(document)
+    address, node = fields.text("pci_bus_id", "pci_bus_id"), fields.integer("numa_node", "numa_node")
+    if node is None and address and system.numa_node:
+        node = system.numa_node(address)
+        if node is not None:
+            fields.errors.pop("numa_node", None)
     capability = fields.raw("compute_capability", "compute_capability")
     index = fields.integer("index", "index")
     return Gpu(
         index=position if index is None else index,
         uuid=fields.text("uuid", "uuid"),
         name=fields.text("name", "name"),
-        pci_bus_id=fields.text("pci_bus_id", "pci_bus_id"),
+        pci_bus_id=address,
         memory_total=fields.integer("memory.total", "memory_total"),
         memory_free=fields.integer("memory.free", "memory_free"),
         memory_used=fields.integer("memory.used", "memory_used"),
@@ -115,14 +137,14 @@ def _gpu(document: Mapping[str, Any], position: int, exists: Callable[[int], boo
         power_w=fields.number("power_w", "power_w"),
         power_limit_w=fields.number("power_limit_w", "power_limit_w"),
         temperature_c=fields.number("temperature_c", "temperature_c"),
-        numa_node=fields.integer("numa_node", "numa_node"),
+        numa_node=node,
         pcie=Pcie(
             *(
                 fields.integer(f"pcie.{name}", f"pcie_{name}")
                 for name in ("gen", "width", "max_gen", "max_width")
             )
         ),
-        processes=_processes(fields.raw("processes", "processes"), exists),
+        processes=_processes(fields.raw("processes", "processes"), system.exists),
         unavailable=fields.errors,
     )
 
@@ -170,14 +192,6 @@ def _instances(document: Mapping[str, Any], parent: Gpu) -> tuple[Gpu, ...] | No
     return tuple(found)
 
 
-def pci_order(address: str | None) -> tuple[int, ...] | None:
-    """A PCI address ``domain:bus:device.function`` as numbers to sort by."""
-    match = re.fullmatch(
-        r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.([0-7]))?", address or ""
-    )
-    return tuple(int(part or "0", 16) for part in match.groups()) if match else None
-
-
 def _in_pci_order(pairs: list[tuple[Gpu, Any]], notes: list[str]) -> list[tuple[Gpu, Any]]:
     keys = [pci_order(gpu.pci_bus_id) for gpu, _ in pairs]
     if None not in keys:
@@ -193,25 +207,20 @@ def _in_pci_order(pairs: list[tuple[Gpu, Any]], notes: list[str]) -> list[tuple[
     return pairs
 
 
-def gpus_from_document(
-    document: Mapping[str, Any],
-    exists: Callable[[int], bool] | None = None,
-    module_version: str | None = None,
-) -> Gpus:
+def gpus_from_document(document: Mapping[str, Any], system: System = NO_SYSTEM) -> Gpus:
     """Work out the GPUs that a CUDA program would see.
 
     Args:
         document: A GPU document; anything in it may be missing or of a wrong type.
-        exists: Tells whether a process id exists here; ``None`` when that cannot be known (a file from elsewhere).
-        module_version: Version of the loaded kernel module, told beside a driver error.
+        system: What the machine's own files add.
     """
     notes: list[str] = []
-    driver = _driver(document.get("driver"), module_version, notes)
+    driver = _driver(document.get("driver"), system.module_version, notes)
     rows = document.get("gpus")
     listed = [
         row for row in (rows[:MAXIMUM_GPUS] if isinstance(rows, list) else []) if isinstance(row, Mapping)
     ]
-    pairs = _in_pci_order([(_gpu(row, number, exists), row) for number, row in enumerate(listed)], notes)
+    pairs = _in_pci_order([(_gpu(row, number, system), row) for number, row in enumerate(listed)], notes)
     whole = tuple(gpu for gpu, _ in pairs)
     for gpu in whole:
         for error in sorted(set(gpu.unavailable.values())):
@@ -243,30 +252,3 @@ def _driver(value: Any, module_version: str | None, notes: list[str]) -> Driver:
         return Driver(version=module_version, error=error[:80])
     fields = _Fields(value)
     return Driver(fields.text("version", "version"), fields.text("cuda", "cuda"))
-
-
-def kernel_module_version(files: SystemFiles) -> str | None:
-    """Version of the loaded NVIDIA kernel module, from ``/proc/driver/nvidia/version``."""
-    match = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", files.text("/proc/driver/nvidia/version") or "")
-    return match[1] if match else None
-
-
-def pci_display_notes(files: SystemFiles) -> list[str]:
-    """Names display controllers on the PCI bus that no engine here can use, or that lack a driver."""
-    vendors = {"0x1002": "AMD", "0x8086": "Intel", "0x10de": "NVIDIA"}
-    seen: dict[str, int] = {}
-    folder = "/sys/bus/pci/devices"
-    for name in files.names(folder)[:4096]:
-        kind = (files.text(f"{folder}/{name}/class") or "").strip()
-        vendor = (files.text(f"{folder}/{name}/vendor") or "").strip()
-        if kind.startswith("0x03") and vendor in vendors and whole_number(kind[4:6]) is not None:
-            seen[vendor] = seen.get(vendor, 0) + 1
-    notes = []
-    for vendor, count in sorted(seen.items()):
-        if vendor == "0x10de":
-            notes.append(f"gpus: {count} NVIDIA device(s) on the PCI bus, but the driver does not answer")
-        else:
-            notes.append(
-                f"gpus: {count} {vendors[vendor]} display device(s) on the PCI bus; no engine here uses them"
-            )
-    return notes

@@ -11,6 +11,7 @@ from typing import Any
 
 ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 MAXIMUM_MIG_INSTANCES = 64
+AFFINITY_WORDS = 16  # of 64 nodes each
 
 
 def gpu_document(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -117,6 +118,17 @@ def _mig(nvml: Any, handle: Any) -> Any:
     return {"mode": mode[0], "instances": instances}
 
 
+def _numa_node(nvml: Any, handle: Any) -> Any:
+    """The node nearest to the GPU (nvmlDeviceGetNumaNodeId is another thing: the node of the GPU's own memory)."""
+    answer = _ask(
+        lambda: nvml.nvmlDeviceGetMemoryAffinity(handle, AFFINITY_WORDS, nvml.NVML_AFFINITY_SCOPE_NODE)
+    )
+    if isinstance(answer, dict):
+        return answer
+    bits = "".join(f"{word:064b}"[::-1] for word in answer)
+    return bits.index("1") if bits.count("1") == 1 else None
+
+
 def _gpu(nvml: Any, index: int) -> dict[str, Any]:
     handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
     if isinstance(handle, dict):  # fallen off the bus, or no permission
@@ -144,7 +156,7 @@ def _gpu(nvml: Any, index: int) -> dict[str, Any]:
             "max_width": _ask(nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
         },
         "compute_capability": capability if isinstance(capability, dict) else list(capability),
-        "numa_node": _ask(nvml.nvmlDeviceGetNumaNodeId, handle),
+        "numa_node": _numa_node(nvml, handle),
         "mig": _mig(nvml, handle),
         "processes": _processes(nvml, handle),
     }

@@ -12,18 +12,13 @@ from kt_tui.errors import KtError
 from kt_tui.hardware.cgroup import read_control_group
 from kt_tui.hardware.cpu import read_cpu
 from kt_tui.hardware.files import SystemFiles
-from kt_tui.hardware.gpu import (
-    Gpus,
-    gpus_from_document,
-    kernel_module_version,
-    load_gpu_document,
-    pci_display_notes,
-)
+from kt_tui.hardware.gpu import NO_SYSTEM, Gpus, System, gpus_from_document, load_gpu_document
 from kt_tui.hardware.limits import read_limits
 from kt_tui.hardware.machine import Machine
 from kt_tui.hardware.memory import read_memory
 from kt_tui.hardware.numa import read_numa
 from kt_tui.hardware.nvml import ENVIRONMENT, gpu_document
+from kt_tui.hardware.pci import kernel_module_version, pci_display_notes, pci_numa_node
 
 
 def read_machine(
@@ -65,7 +60,7 @@ def machine_from_files(files: SystemFiles, gpus: Mapping[str, Any] | None, *, ou
     Args:
         files: Where from.
         gpus: The GPU document; ``None`` when nobody asked the driver.
-        ours: Whether the document is about this machine, so that its process ids can be looked up.
+        ours: Whether the document is what this machine's own driver answered.
     """
     notes: list[str] = []
     group, usage = read_control_group(files)
@@ -76,8 +71,17 @@ def machine_from_files(files: SystemFiles, gpus: Mapping[str, Any] | None, *, ou
     if gpus is None:
         found = Gpus(notes=("gpus: n/a, a captured machine's GPUs come from a GPU document (--gpus FILE)",))
     else:
-        exists = (lambda pid: files.exists(f"/proc/{pid}")) if files.live and ours else None
-        found = gpus_from_document(gpus, exists, kernel_module_version(files))
-        if not (found.gpus or found.hidden):
+        # The document may be of another machine than the files: then they have nothing to say of its GPUs.
+        same = ours or not files.live
+        found = gpus_from_document(gpus, _system(files) if same else NO_SYSTEM)
+        if same and not (found.gpus or found.hidden):
             notes.extend(pci_display_notes(files))
     return Machine(cpu, numa, memory, found.gpus, found.hidden, found.driver, limits, (*notes, *found.notes))
+
+
+def _system(files: SystemFiles) -> System:
+    return System(
+        exists=(lambda pid: files.exists(f"/proc/{pid}")) if files.live else None,
+        numa_node=lambda address: pci_numa_node(files, address),
+        module_version=kernel_module_version(files),
+    )

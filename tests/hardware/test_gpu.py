@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kt_tui.errors import KtError
 from kt_tui.hardware import read_machine
 from kt_tui.hardware.files import SystemFiles
-from kt_tui.hardware.gpu import gpus_from_document, pci_order
+from kt_tui.hardware.gpu import System, gpus_from_document
+from kt_tui.hardware.pci import pci_numa_node, pci_order
 from kt_tui.hardware.read import machine_from_files
 
 Build = Callable[[dict[str, str]], Path]
@@ -228,12 +229,28 @@ def test_processes_of_another_namespace_are_marked(sysroot: Build) -> None:
             ],
         )
     ]
-    found = gpus_from_document({"gpus": rows}, exists=lambda pid: files.exists(f"/proc/{pid}"))
+    found = gpus_from_document({"gpus": rows}, System(exists=lambda pid: files.exists(f"/proc/{pid}")))
     assert [(row.pid, row.used, row.local) for row in found.gpus[0].processes] == [
         (28290, 62 * GIB, False),
         (412, None, True),
     ]
     assert any("outside this process namespace" in note for note in found.notes)
+
+
+def test_a_numa_node_that_the_driver_does_not_tell_is_read_from_sysfs(sysroot: Build, tmp_path: Path) -> None:
+    rows = [gpu(0, numa_node={"error": "NOT_SUPPORTED"}, pci_bus_id="00000000:C1:00.0")]
+    path = tmp_path / "gpus.json"
+    path.write_text(json.dumps({"driver": {}, "gpus": rows}))
+    root = sysroot({"/sys/bus/pci/devices/0000:c1:00.0/numa_node": "1\n"})
+    (card,) = read_machine(root, path, environ={}).gpus
+    assert card.numa_node == 1
+    assert "numa_node" not in card.unavailable
+    assert pci_numa_node(SystemFiles(root), "00000000:C2:00.0") is None
+
+
+def test_no_numa_node_is_none(sysroot: Build) -> None:
+    files = SystemFiles(sysroot({"/sys/bus/pci/devices/0000:c1:00.0/numa_node": "-1\n"}))
+    assert pci_numa_node(files, "0000:C1:00.0") is None
 
 
 def test_a_gpu_file_stands_in_for_the_driver(sysroot: Build, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ class FakeNvml:
 
     NVMLError = pynvml.NVMLError
     NVML_TEMPERATURE_GPU = 0
+    NVML_AFFINITY_SCOPE_NODE = 0
     nvmlMemory_v2 = 2  # noqa: N815
 
     def __init__(self, **answers: Any) -> None:
@@ -86,6 +87,12 @@ def test_an_old_driver_without_reserved_memory_still_answers(fake: Any) -> None:
     row = gpu_document({})["gpus"][0]
     assert row["memory"]["used"] == GIB
     assert row["memory"]["reserved"] == {"error": "NOT_SUPPORTED"}
+
+
+@pytest.mark.parametrize(("words", "node"), [([0, 2], 65), ([1], 0), ([3], None), ([0], None)])
+def test_the_nearest_numa_node(fake: Any, words: list[int], node: int | None) -> None:
+    fake(nvmlDeviceGetMemoryAffinity=words)
+    assert gpu_document({})["gpus"][0]["numa_node"] == node
 
 
 def test_a_gpu_that_fell_off_the_bus_is_listed_with_its_error(fake: Any) -> None:
