@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from textual.app import App
+from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.signal import Signal
@@ -22,7 +22,10 @@ from kt_tui.supervise.log import LogRing
 from kt_tui.supervise.types import EngineState, EngineStatus
 from kt_tui.ui import theming
 from kt_tui.ui.app import KtApp
+from kt_tui.ui.screens.chat import ChatScreen
+from kt_tui.ui.screens.logs import LogsScreen
 
+SCREENS = Path(kt_tui.ui.__file__).with_name("screens")
 THEME_FOLDER = Path(__file__).parents[2] / "themes"
 READY = EngineStatus(
     EngineState.READY,
@@ -79,6 +82,24 @@ class PlayedStream:
             self.closed += 1
 
 
+class BareChat(ChatScreen):
+    """The chat without the bars that all screens share."""
+
+    CSS_PATH = SCREENS / "chat.tcss"
+
+    def compose(self) -> ComposeResult:
+        yield from self.compose_body()
+
+
+class BareLogs(LogsScreen):
+    """The logs without the bars that all screens share."""
+
+    CSS_PATH = SCREENS / "logs.tcss"
+
+    def compose(self) -> ComposeResult:
+        yield from self.compose_body()
+
+
 class FakeServices:
     """What the chat and log screens read of the services."""
 
@@ -102,8 +123,7 @@ class PanelApp(App[None]):
         self.engine_status = status
         self.engine_status_signal: Signal[EngineStatus] = Signal(self, "engine-status")
         self.snapshot_signal: Signal[Any] = Signal(self, "snapshot")
-        self.activity_signal: Signal[Any] = Signal(self, "activity")
-        self.activity, self.alerts, self.snapshot = None, (), None
+        self.snapshot = None
         self.said: list[str] = []
         self.copied: list[str] = []
         self._shown = screen

@@ -261,5 +261,6 @@ class Composer(Vertical):
         prompt.text = f"/{name} " if command.argument else f"/{name}"
         prompt.move_cursor(prompt.document.end)
         self._offer([])
-        if run:
-            prompt.action_send()
+        if run and not command.argument:
+            # In the field's own turn: a message made in its parent's handler would not bubble past the parent.
+            prompt.call_next(prompt.action_send)
