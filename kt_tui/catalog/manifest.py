@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -67,6 +69,21 @@ def size_problems(folder: Path, files: Mapping[str, FileFacts]) -> list[str]:
         if size != facts.bytes:
             problems.append(f"{folder / name} has {size} bytes in place of {facts.bytes}")
     return problems
+
+
+def touched_since(folder: Path, files: Mapping[str, FileFacts]) -> bool:
+    """Whether a file was written after the manifest was, so that only its checksum can tell if it is still right."""
+    try:
+        proved = (folder / NAME).stat().st_mtime_ns
+        return any((folder / name).stat().st_mtime_ns > proved for name in files)
+    except OSError:
+        return True
+
+
+def mark_proved(folder: Path) -> None:
+    """Note that all checksums have just been found right; see `touched_since`."""
+    with contextlib.suppress(OSError):
+        os.utime(folder / NAME)
 
 
 def checksum_problems(

@@ -17,7 +17,15 @@ from typing import IO
 
 from kt_tui.catalog.entry import ModelEntry, ModelState, PrepareCancelled, PrepareError, PrepareProgress
 from kt_tui.catalog.inspect import inspect_path
-from kt_tui.catalog.manifest import FileFacts, ManifestError, checksum_problems, read_manifest, size_problems
+from kt_tui.catalog.manifest import (
+    FileFacts,
+    ManifestError,
+    checksum_problems,
+    mark_proved,
+    read_manifest,
+    size_problems,
+    touched_since,
+)
 from kt_tui.paths import Paths
 from kt_tui.tomlfile import reason
 
@@ -28,13 +36,18 @@ GRACE_SECONDS = 5.0
 
 
 def is_prepared(entry: ModelEntry) -> bool:
-    """True when the model's files are all there with their right sizes (no hashing; milliseconds)."""
+    """True when the model's files are all there with their right sizes (no hashing; milliseconds).
+
+    A made model whose files were written to since their checksums were last found right is not prepared: `prepare`
+    then proves it again.
+    """
     if entry.target is None:
         return entry.path is not None and inspect_path(entry.path).state is ModelState.COMPLETE
     try:
-        return not size_problems(entry.target, read_manifest(entry.target, entry.recipe))
+        files = read_manifest(entry.target, entry.recipe)
     except ManifestError:
         return False
+    return not size_problems(entry.target, files) and not touched_since(entry.target, files)
 
 
 def prepare(
@@ -62,19 +75,19 @@ def prepare(
     try:
         entry.target.parent.mkdir(parents=True, exist_ok=True)
         with _only_builder(entry.target, cancel):
-            if is_prepared(entry) and not verify(entry, tell, cancel):
-                return entry.target
-            _stop_if(cancel)
-            _build(entry.target, tell, cancel)
             problems = verify(entry, tell, cancel)
+            if problems:
+                _build(entry.target, tell, cancel)
+                problems = verify(entry, tell, cancel)
+            if not problems:
+                mark_proved(entry.target)
+                return entry.target
     except OSError as error:
         where = error.filename or entry.target
         raise PrepareError(f"cannot make {entry.name}: {where}: {reason(error)}") from error
-    if problems:
-        raise PrepareError(
-            f"{entry.name} was made but is not sound ({problems[0]}); check the disk under {paths.models}"
-        )
-    return entry.target
+    raise PrepareError(
+        f"{entry.name} was made but is not sound ({problems[0]}); check the disk under {paths.models}"
+    )
 
 
 def verify(

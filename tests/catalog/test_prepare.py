@@ -104,7 +104,8 @@ def test_a_flipped_bit_is_found_and_mended(demo_copy: Path, demo_model: Path, kt
     shard = "model-00001-of-00002.safetensors"
     flip_a_bit(demo_copy / shard)
     entry = demo_entry(kt_paths)
-    assert is_prepared(entry)  # the sizes are right
+    assert entry.state is ModelState.COMPLETE  # the sizes are right
+    assert not is_prepared(entry)  # but it was written to
     assert verify(entry) == [f"{demo_copy / shard} is damaged (its checksum differs)"]
     steps: list[PrepareProgress] = []
     assert prepare(entry, kt_paths, steps.append) == demo_copy
@@ -119,6 +120,25 @@ def test_a_flipped_bit_is_found_and_mended(demo_copy: Path, demo_model: Path, kt
     assert (demo_copy / shard).read_bytes() == (demo_model / shard).read_bytes()
     assert verify(demo_entry(kt_paths)) == []
     assert sorted(path.name for path in kt_paths.models.iterdir()) == [".demo.lock", "demo"]
+
+
+@pytest.mark.slow
+def test_a_file_that_was_touched_is_proved_once(demo_copy: Path, kt_paths: Paths) -> None:
+    shard = demo_copy / "model-00001-of-00002.safetensors"
+    manifest = demo_copy / "manifest.json"
+    for path in (shard, manifest):
+        replace_file(path, path.read_bytes())
+    os.utime(shard, (manifest.stat().st_mtime + 60,) * 2)
+    entry = demo_entry(kt_paths)
+    assert not is_prepared(entry)
+    os.utime(shard, (manifest.stat().st_mtime - 60,) * 2)
+    assert is_prepared(entry)
+    os.utime(manifest, (0, 0))
+    assert not is_prepared(entry)
+    phases = set()
+    prepare(entry, kt_paths, lambda progress: phases.add(progress.phase))
+    assert phases == {"verify"}
+    assert is_prepared(entry)
 
 
 @pytest.mark.slow
