@@ -212,7 +212,7 @@ def read_gpus(environ: Mapping[str, str]) -> Sequence[GpuSample]:
     from kt_tui.hardware.nvml import gpu_document
     from kt_tui.monitor import GpuSample
 
-    found = gpus_from_document(gpu_document(environ), None)
+    found = gpus_from_document(gpu_document(environ))
     if not found.gpus:
         raise KtError(next(iter(found.notes), "no NVIDIA GPU").removeprefix("gpus: "))
     return [

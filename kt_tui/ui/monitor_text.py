@@ -112,7 +112,7 @@ def engine_rows(status: EngineStatus, snapshot: Snapshot) -> list[Row]:
     """What the engine says about itself."""
     figures = snapshot.engine
     if not status.state.active:
-        return [("State", "no engine runs; F5 starts one")]
+        return [("State", "none; F5 starts one")]
     state = str(status.state)
     if status.state is EngineState.LOADING:
         state = f"loading: {status.phase} {percent(status.progress).strip()}"

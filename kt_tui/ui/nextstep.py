@@ -44,23 +44,10 @@ def next_step(
         prepared: Whether it can be started as it lies on disk.
         profile: A saved launch to prefer over the model.
     """
-    state = status.state
     if activity is not None:
-        return NextStep(activity.title, "The chat opens as soon as the engine answers.")
-    if state in {EngineState.STARTING, EngineState.LOADING}:
-        return NextStep(f"Loading {status.model}", "The chat opens as soon as the engine answers.")
-    if state is EngineState.STOPPING:
-        return NextStep(f"Stopping {status.model}", "Waiting until its processes are gone.")
-    if state is EngineState.READY:
-        return NextStep(
-            f"{status.model} is ready",
-            f"It answers at {status.base_url}.",
-            "Open the chat",
-            "app.show_mode('chat')",
-        )
-    if state is EngineState.FAILED:
-        again = status.model or model
-        return NextStep("The engine stopped", status.reason, f"Start {again} again", "app.start_again")
+        return NextStep(activity.title, _SOON)
+    if status.state in _ENGINE_STEPS:
+        return _ENGINE_STEPS[status.state](status, model)
     if profile is not None:
         return NextStep(
             f"Start {profile}",
@@ -70,17 +57,47 @@ def next_step(
         )
     if entry is None:
         return NextStep("Looking at the models", "")
-    start = f"app.start_model({entry.name!r})"
+    return _start_step(entry, prepared=prepared)
+
+
+def _start_step(entry: ModelEntry, *, prepared: bool) -> NextStep:
+    about, start = sentence(entry.description), f"app.start_model({entry.name!r})"
     if prepared:
-        return NextStep(f"Start {entry.name}", sentence(entry.description), f"Start {entry.name}", start)
+        return NextStep(f"Start {entry.name}", about, f"Start {entry.name}", start)
     if entry.preparable:
-        return NextStep(
-            f"Start {entry.name}",
-            f"{sentence(entry.description)} It takes {size(entry.bytes)} on disk and no download.",
-            f"Make and start {entry.name}",
-            start,
-        )
-    reason = entry.problems[0] if entry.problems else f"{entry.name} is {entry.state}."
+        text = f"{about} It takes {size(entry.bytes)} on disk and no download."
+        return NextStep(f"Start {entry.name}", text, f"Make and start {entry.name}", start)
+    reason = entry.problems[0] if entry.problems else f"It is {entry.state}."
     return NextStep(
-        f"{entry.name} cannot be started", reason, "Look at the models", "app.show_mode('models')"
+        f"{entry.name} cannot be started", sentence(reason), "Look at the models", "app.show_mode('models')"
     )
+
+
+_SOON = "The chat opens as soon as the engine answers."
+
+
+def _loading(status: EngineStatus, _: str) -> NextStep:
+    return NextStep(f"Loading {status.model}", _SOON)
+
+
+def _stopping(status: EngineStatus, _: str) -> NextStep:
+    return NextStep(f"Stopping {status.model}", "Waiting until its processes are gone.")
+
+
+def _ready(status: EngineStatus, _: str) -> NextStep:
+    address = f"It answers at {status.base_url}."
+    return NextStep(f"{status.model} is ready", address, "Open the chat", "app.show_mode('chat')")
+
+
+def _failed(status: EngineStatus, model: str) -> NextStep:
+    again = f"Start {status.model or model} again"
+    return NextStep("The engine stopped", sentence(status.reason), again, "app.start_again")
+
+
+_ENGINE_STEPS = {
+    EngineState.STARTING: _loading,
+    EngineState.LOADING: _loading,
+    EngineState.STOPPING: _stopping,
+    EngineState.READY: _ready,
+    EngineState.FAILED: _failed,
+}

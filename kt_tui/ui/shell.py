@@ -34,14 +34,15 @@ class Shell(App[int]):
 
     TITLE = "kt-tui"
     CSS_PATH = "app.tcss"
-    HORIZONTAL_BREAKPOINTS: ClassVar = [
+    # Textual declares these as attributes of the instance.
+    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [  # noqa: RUF012
         (0, "-tiny"),
         (60, "-narrow"),
         (80, "-normal"),
         (100, "-medium"),
         (120, "-wide"),
     ]
-    VERTICAL_BREAKPOINTS: ClassVar = [(0, "-flat"), (16, "-short"), (30, "-tall")]
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-flat"), (16, "-short"), (30, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(
@@ -89,7 +90,9 @@ class Shell(App[int]):
         """Textual 8.2.8 prints a traceback with local variables here; ours goes to a file, without them."""
         error = sys.exc_info()[1] or RuntimeError("unknown")
         report = crash.write_crash_report(error, self.services.paths.state)
-        self._exit_renderables.append(Text(crash.crash_sentence(error, report)))
+        self._exit_renderables.append(
+            Text(crash.crash_sentence(error, report), no_wrap=True, overflow="ignore")
+        )
         self._close_messages_no_wait()
 
     @property
@@ -182,10 +185,10 @@ class Shell(App[int]):
 
     def action_help(self) -> None:
         """Help for what has the focus."""
-        from kt_tui.ui.screens.help import HelpScreen, help_markdown
+        from kt_tui.ui.screens.help import HelpScreen, help_markdown, key_rows
 
         if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen(help_markdown(self.screen)))
+            self.push_screen(HelpScreen(help_markdown(self.screen), key_rows(self.screen)))
 
     def action_jump(self) -> None:
         """Put a letter on everything that can take the focus."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -10,6 +11,8 @@ from textual.containers import VerticalScroll
 from textual.dom import DOMNode
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Markdown
+
+from kt_tui.ui.widgets.facts import Facts, Row
 
 GENERAL_HELP = """\
 The digits **1** to **6** show the modes (**alt** with a digit works while typing too).
@@ -40,13 +43,9 @@ def key_rows(screen: Screen[object]) -> list[tuple[str, str]]:
 
 
 def help_markdown(screen: Screen[object]) -> str:
-    """The whole page for what has the focus on ``screen``."""
+    """What to read: about the focused widget, then what holds everywhere."""
     about = help_text(screen.focused) or help_text(screen)
-    rows = key_rows(screen)
-    # A bar would end the cell of the table, and a backtick the code span.
-    cells = [f"| {keys.replace('|', chr(92) + '|')} | {what.replace('|', '/')} |" for keys, what in rows]
-    table = "\n".join(["| Key | Does |", "|---|---|", *cells])
-    return f"{about}\n\n{GENERAL_HELP}\n{table}\n"
+    return f"{about}\n\n{GENERAL_HELP}"
 
 
 class HelpScreen(ModalScreen[None]):
@@ -58,16 +57,24 @@ class HelpScreen(ModalScreen[None]):
         width: 84; max-width: 96%; height: auto; max-height: 90%;
         background: $surface; border: round $border; padding: 1 2;
     }
+    HelpScreen VerticalScroll { border-title-color: $foreground; }
     HelpScreen Markdown { background: $surface; padding: 0; margin: 0; }
+    HelpScreen MarkdownParagraph { margin: 0 0 1 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f1", "dismiss(None)", "Close")]
 
-    def __init__(self, markdown: str) -> None:
+    def __init__(self, markdown: str, keys: Sequence[Row]) -> None:
         super().__init__()
         self._markdown = markdown
+        self._keys = tuple(keys)
 
     def compose(self) -> ComposeResult:
         """The page."""
         with VerticalScroll() as scroll:
             scroll.border_title = "Help"
             yield Markdown(self._markdown, open_links=False)
+            yield Facts(16)
+
+    def on_mount(self) -> None:
+        """Fill in the keys."""
+        self.query_one(Facts).show(self._keys)

@@ -10,6 +10,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 from textual.widgets import Button, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -133,7 +134,7 @@ class HomeScreen(ModeScreen):
         self.query_one("#step-text", Static).update(step.text)
         self.query_one("#step-text", Static).display = bool(step.text)
         button = self.query_one("#next", Button)
-        button.label = step.label
+        button.label = Content(step.label)
         button.display = bool(step.label)
         if step.label and self.focused is None:
             button.focus()

@@ -73,7 +73,7 @@ class LaunchScreen(ModeScreen):
                     yield Choice((self._model,), self._model, id="model")
                     yield Static("Profile", classes="what-label", markup=False)
                     yield Choice((NO_PROFILE,), NO_PROFILE, id="profile")
-                yield ParameterForm([p for p in parameters_for(EMBEDDED) if not p.advanced], id="form")
+                yield ParameterForm(parameters_for(EMBEDDED), id="form")
             with Vertical(id="launch-side"):
                 with Vertical(id="launch-fit", classes="box") as fit:
                     fit.border_title = "Memory"
@@ -199,7 +199,9 @@ class LaunchScreen(ModeScreen):
         self._show_state()
 
     def _command(self, plan: LaunchPlan) -> Content:
-        return command_content(plan, self.request.options, lines=self.has_class("-wide") and self.has_class("-tall"))
+        return command_content(
+            plan, self.request.options, lines=self.has_class("-wide") and self.has_class("-tall")
+        )
 
     def on_resize(self) -> None:
         """The command is laid out for the present size."""

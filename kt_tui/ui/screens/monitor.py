@@ -56,7 +56,7 @@ class MonitorScreen(ModeScreen):
 
     def compose_body(self) -> ComposeResult:
         """Boxes; those without content are hidden."""
-        with VerticalScroll(id="monitor", can_focus=False):
+        with VerticalScroll(id="monitor"):
             with Vertical(id="cores", classes="box") as cores:
                 cores.border_title = "Cores"
                 yield CoreStrip(id="core-strip")
@@ -70,10 +70,10 @@ class MonitorScreen(ModeScreen):
             with Container(id="engine-row"):
                 with Vertical(id="figures", classes="box") as figures:
                     figures.border_title = "Engine"
-                    yield Facts(id="engine-facts")
+                    yield Facts(12, id="engine-facts")
                 with Vertical(id="process", classes="box") as process:
                     process.border_title = "Process"
-                    yield Facts(id="process-facts")
+                    yield Facts(12, id="process-facts")
             for name, title, _ in SERIES:
                 with Vertical(id=f"history-{name}", classes="box history") as history:
                     history.border_title = title
@@ -106,8 +106,8 @@ class MonitorScreen(ModeScreen):
         if snapshot is None or self._frozen or not self.is_current:
             return
         if snapshot.cpu is not None:
-            cores = self.query_one("#cores")
-            cores.border_subtitle = f"{snapshot.cpu.percent:.0f}% of {len(snapshot.cpu.per_cpu)} busy"
+            busy = f"Cores: {snapshot.cpu.percent:.0f}% of {len(snapshot.cpu.per_cpu)} busy"
+            self.query_one("#cores").border_title = busy
             self.query_one(CoreStrip).show(snapshot.cpu.per_cpu)
         self._show_memory(snapshot)
         self._show_engine(snapshot)
@@ -131,7 +131,7 @@ class MonitorScreen(ModeScreen):
         """All of them where there is height for them, else the chosen one."""
         several = self.has_class("-tall")
         history = self.services.sampler.history
-        for index, (name, _, factor) in enumerate(SERIES):
+        for index, (name, title, factor) in enumerate(SERIES):
             box = self.query_one(f"#history-{name}")
             box.display = several or index == self._series
             if not box.display:
@@ -141,17 +141,15 @@ class MonitorScreen(ModeScreen):
             graph.show(values)
             known = [value for value in values if value is not None]
             span = duration(len(values) * self.services.sampler.interval)
-            box.border_subtitle = (
-                f"now {known[-1]:.1f}, peak {max(known):.1f} in {span}" if known else NO_FIGURES
-            )
+            words = f"now {known[-1]:.1f}, peak {max(known):.1f} in {span}" if known else NO_FIGURES
+            box.border_title = f"{title}: {words}"
 
     def action_freeze(self) -> None:
         """Keep the screen as it is, or follow again."""
         self._frozen = not self._frozen
         self.set_class(self._frozen, "-frozen")
-        self.query_one("#cores").border_title = (
-            "Cores (frozen, space follows again)" if self._frozen else "Cores"
-        )
+        if self._frozen:
+            self.query_one("#cores").border_title = "Cores: frozen, space follows again"
         self._show()
 
     def action_next_graph(self) -> None:

@@ -26,8 +26,8 @@ def nice_ceiling(value: float) -> float:
 
 def braille_rows(values: Sequence[float | None], width: int, height: int, top: float) -> list[str]:
     """The graph as text, highest row first. Unknown values leave a gap; zero draws one dot as a base line."""
-    columns = list(values)[-2 * width :]
-    columns = [None] * (2 * width - len(columns)) + columns
+    columns: list[float | None] = [None] * max(2 * width - len(values), 0)
+    columns += values[-2 * width :]
     dots = [0 if v is None else min(max(round(v / top * height * 4), 1), height * 4) for v in columns]
     rows = []
     for row in range(height - 1, -1, -1):

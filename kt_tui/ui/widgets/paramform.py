@@ -49,6 +49,15 @@ def title(parameter: Parameter) -> str:
     return text[0].upper() + text[1:]
 
 
+def help_of(parameter: Parameter) -> str:
+    """A parameter's page of help, as Markdown."""
+    default = "" if parameter.default is None else f" Default: `{parameter.default}`."
+    return (
+        f"**{title(parameter)}** (`--{parameter.name}`, `{parameter.config_key}`): {parameter.help}.{default}\n\n"
+        "An emptied field goes back to what profile, configuration, model or hardware say."
+    )
+
+
 class ParameterRow(Vertical):
     """One parameter: changed mark, label, input, unit, origin; its help or what is wrong with it below."""
 
@@ -74,19 +83,9 @@ class ParameterRow(Vertical):
     def __init__(self, parameter: Parameter) -> None:
         super().__init__(id=f"row-{parameter.name}")
         self.parameter = parameter
-        self._resolved = ""
-        self._user_set = False
+        self._text = ""
         self._problem: str | None = None
-
-    @property
-    def HELP(self) -> str:  # noqa: N802 - the name that help looks for
-        """The parameter's own help."""
-        parameter = self.parameter
-        default = "" if parameter.default is None else f" Default: `{parameter.default}`."
-        return (
-            f"**{title(parameter)}** (`--{parameter.name}`, `{parameter.config_key}`): {parameter.help}.{default}\n\n"
-            "An emptied field goes back to what profile, configuration, model or hardware say."
-        )
+        self.HELP = help_of(parameter)
 
     def compose(self) -> ComposeResult:
         """The row."""
@@ -105,16 +104,11 @@ class ParameterRow(Vertical):
     @property
     def text(self) -> str:
         """What the user set; empty for nothing."""
-        return self._field_text() if self._user_set else ""
-
-    def _field_text(self) -> str:
-        if self.parameter.kind is Kind.CHOICE:
-            return self.query_one(Choice).value
-        return self.query_one(Input).value.strip()
+        return self._text
 
     def set_text(self, text: str) -> None:
         """Fill in a value as if the user had typed it; empty takes it back."""
-        self._user_set = bool(text)
+        self._text = text
         if self.parameter.kind is Kind.CHOICE:
             self.query_one(Choice).value = text or str(self.parameter.default or "")
         else:
@@ -123,14 +117,17 @@ class ParameterRow(Vertical):
                 field.value = text
         self._mark()
 
-    def edited(self) -> None:
-        """The user changed the field."""
-        self._user_set = bool(self._field_text())
+    def edited(self, text: str) -> bool:
+        """The field has another text now; gives whether that is news."""
+        if text == self._text:
+            return False
+        self._text = text
         self._mark()
+        return True
 
     def _mark(self) -> None:
-        self.query_one(".mark", Static).update(CHANGED if self._user_set else "")
-        self.show_problem(typed_problem(self.parameter, self.text))
+        self.query_one(".mark", Static).update(CHANGED if self._text else "")
+        self.show_problem(typed_problem(self.parameter, self._text))
 
     @property
     def problem(self) -> str | None:
@@ -148,13 +145,13 @@ class ParameterRow(Vertical):
         """Show the value in force (as a placeholder, or in the choice) and where it comes from."""
         origin = self.query_one(".origin", Static)
         word = "" if resolved is None else ORIGIN_WORDS.get(str(resolved.origin), str(resolved.origin))
-        if resolved is not None and resolved.value is None and not self._user_set:
+        if resolved is not None and resolved.value is None and not self._text:
             word = ""
         origin.update(word)
-        origin.set_class(self._user_set, "-set")
+        origin.set_class(bool(self._text), "-set")
         value = "" if resolved is None or resolved.value is None else str(resolved.value)
         if self.parameter.kind is Kind.CHOICE:
-            if not self._user_set and value in self.parameter.choices:
+            if not self._text and value in self.parameter.choices:
                 self.query_one(Choice).value = value
         else:
             shown = "•••" if self.parameter.is_secret and value else value
@@ -221,8 +218,6 @@ class ParameterForm(VerticalScroll, can_focus=False):
     def _edited(self, event: Input.Changed | Choice.Changed) -> None:
         event.stop()
         row = next((a for a in event.control.ancestors if isinstance(a, ParameterRow)), None)
-        # Textual posts Changed when a field is mounted, too (8.2.7 and later); that is no edit.
-        if row is None or (isinstance(event, Input.Changed) and event.value.strip() == row.text):
-            return
-        row.edited()
-        self.post_message(self.Edited())
+        # Textual posts Changed when a field is mounted, too (8.2.7 and later); that is no news.
+        if row is not None and row.edited(event.value.strip()):
+            self.post_message(self.Edited())
