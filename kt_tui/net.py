@@ -21,11 +21,12 @@ def client_host(host: str) -> str:
 
 
 def client_url(host: str, port: int) -> str:
-    """``http://HOST:PORT`` for a client on this machine, IPv6 in brackets with its zone escaped (RFC 6874)."""
+    """``http://HOST:PORT`` for a client on this machine, IPv6 in brackets.
+
+    A zone (``fe80::1%eth0``) stays as it is: RFC 6874 would write ``%25``, which HTTP clients do not understand.
+    """
     name = client_host(host)
-    if ":" in name:
-        name = f"[{name.replace('%', '%25')}]"
-    return f"http://{name}:{port}"
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
 def is_loopback(host: str) -> bool:

@@ -19,7 +19,7 @@ ALL = "0.0.0.0"  # noqa: S104
         ("[::]", "http://[::1]:1"),
         ("::1", "http://[::1]:1"),
         ("localhost", "http://localhost:1"),
-        ("fe80::1%eth0", "http://[fe80::1%25eth0]:1"),
+        ("fe80::1%eth0", "http://[fe80::1%eth0]:1"),
         ("example.org", "http://example.org:1"),
     ],
 )

@@ -181,10 +181,10 @@ class ChatStore:
             )
 
     def describe(self, conversation: int, model: str, system: str | None) -> None:
-        """Replace the model that answers and the system prompt."""
+        """Replace the model that answers (unless ``model`` is empty: not known yet) and the system prompt."""
         with self._transaction() as db:
             db.execute(
-                "UPDATE conversations SET model = ?, system = ? WHERE id = ?",
+                "UPDATE conversations SET model = COALESCE(NULLIF(?, ''), model), system = ? WHERE id = ?",
                 (_storable(model), _storable(system), conversation),
             )
 

@@ -157,6 +157,8 @@ class _Foreground:
     def _status(self, status: EngineStatus) -> None:
         from kt_tui.supervise import EngineState
 
+        if status.state is EngineState.STARTING and status.pid is None:
+            return
         phase, share = status.phase, status.progress if status.progress is not None else 0.0
         if (status.state, phase) != self.told[:2] or share >= self.told[2] + _STEP:
             self.told = (status.state, phase, share)

@@ -100,11 +100,15 @@ async def start_keeper(launch: Mapping[str, Any], errors: Path) -> tuple[KeeperL
     process = await asyncio.to_thread(_spawn, theirs, errors)
     reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_LINE_LIMIT)
     link = KeeperLink(reader, writer, process)
-    await link.send(launch)
     try:
+        await link.send(launch)
         event = await asyncio.wait_for(link.receive(), _START_PATIENCE)
     except TimeoutError:
         event = None
+    except asyncio.CancelledError:
+        # Nobody waits for this engine any more; without a connection its keeper ends it.
+        writer.close()
+        raise
     if event is not None and event.get("event") == "started":
         return link, event
     await link.close()

@@ -53,6 +53,7 @@ class Supervisor:
         self._gone: asyncio.Future[dict[str, Any] | None] | None = None
         self._error = ""
         self._last_line = ""
+        self._start_lock = asyncio.Lock()
         self._stop_lock = asyncio.Lock()
 
     def subscribe(self, callback: Callable[[EngineStatus], None]) -> Callable[[], None]:
@@ -75,6 +76,26 @@ class Supervisor:
         """
         if self.status.state.active:
             raise EngineError(f"An engine ({self.status.model}) is {self.status.state} here; stop it first.")
+        begun = EngineStatus(
+            state=EngineState.STARTING,
+            reason="the process is being started",
+            host=spec.host,
+            port=spec.port,
+            model=spec.model,
+            engine=spec.engine,
+        )
+        self._set(begun)
+        try:
+            async with self._start_lock:
+                await self._begin(spec)
+        except EngineError as error:
+            self._set(replace(begun, state=EngineState.FAILED, reason=str(error)))
+            raise
+        except asyncio.CancelledError:
+            self._set(replace(begun, state=EngineState.STOPPED, reason="the start was cancelled"))
+            raise
+
+    async def _begin(self, spec: EngineSpec) -> None:
         if self._gone is not None:
             # The tree of a crashed engine is still being ended.
             with contextlib.suppress(TimeoutError):
@@ -82,17 +103,6 @@ class Supervisor:
         await self._release()
         self.log.clear()
         self._error = self._last_line = ""
-        try:
-            await self._launch_engine(spec)
-        except EngineError as error:
-            self._set(
-                EngineStatus(
-                    state=EngineState.FAILED, reason=str(error), model=spec.model, engine=spec.engine
-                )
-            )
-            raise
-
-    async def _launch_engine(self, spec: EngineSpec) -> None:
         name = record_name(spec.port)
         launch.refuse_if_taken(self._paths, spec)
         await asyncio.to_thread(cleanup.end_leftovers, self._paths, name)
@@ -271,6 +281,8 @@ class Supervisor:
 
         Called again while it works, it shortens the grace to the smaller one.
         """
+        async with self._start_lock:
+            pass  # an engine that is just being started can be stopped only after that
         if self._link is None or self._gone is None:
             return StopReport(gone=True)
         if self.status.state.active:

@@ -85,20 +85,8 @@ def test_once_as_json_has_the_documented_keys(server, capsys):
 
 def test_options_reach_the_server(server, capsys):
     server.stream(raw.delta(content="x"), raw.finish())
-    options = [
-        "-s",
-        "be brief",
-        "-t",
-        "0",
-        "--max-tokens",
-        "5",
-        "-m",
-        "served",
-        "-p",
-        str(server.port),
-        "-H",
-        "0.0.0.0",
-    ]
+    address = ["-H", "0.0.0.0", "-p", str(server.port)]  # noqa: S104 - connects, does not bind
+    options = ["-s", "be brief", "-t", "0", "--max-tokens", "5", "-m", "served", *address]
     assert chat(capsys, "--once", "q", *options)[0] == 0
     (body,) = server.bodies
     assert body["messages"][0] == {"role": "system", "content": "be brief"}

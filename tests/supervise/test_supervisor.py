@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -110,7 +111,7 @@ async def test_a_segfault_is_named(supervisor, spec):
     await supervisor.start(spec())
     await ready(supervisor)
     async with httpx.AsyncClient(trust_env=False) as client:
-        with pytest.raises(httpx.HTTPError):
+        with contextlib.suppress(httpx.HTTPError):
             await client.get(supervisor.status.base_url + "/crash")
     await reach(supervisor, EngineState.FAILED)
     assert "SIGSEGV" in supervisor.status.reason
@@ -256,3 +257,35 @@ async def test_folders_with_very_long_names_work(tmp_path, spec):
     assert await second.attach()
     assert (await second.stop()).gone
     await supervisor.close()
+
+
+async def test_a_cancelled_start_leaves_no_process(supervisor, spec, port):
+    starting = asyncio.create_task(supervisor.start(spec()))
+    await reach(supervisor, EngineState.STARTING)
+    await asyncio.sleep(0.1)
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    if supervisor.status.pid is None:
+        assert supervisor.status.state is EngineState.STOPPED
+    else:  # it was faster than the cancellation
+        assert (await supervisor.stop()).gone
+    await reach_no_process(port)
+
+
+async def test_a_stop_during_the_start_takes_effect(supervisor, spec, port):
+    starting = asyncio.create_task(supervisor.start(spec()))
+    await reach(supervisor, EngineState.STARTING)
+    report = await supervisor.stop()
+    await starting
+    assert report.gone
+    assert supervisor.status.state is EngineState.STOPPED
+    await reach_no_process(port)
+
+
+async def reach_no_process(port):
+    def left():
+        return [p for p in psutil.process_iter(["cmdline"]) if str(port) in (p.info["cmdline"] or [])]
+
+    async with asyncio.timeout(10):
+        while left():  # noqa: ASYNC110 - processes of others give no event
+            await asyncio.sleep(0.1)
