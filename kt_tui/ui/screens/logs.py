@@ -151,8 +151,8 @@ class LogsScreen(ModeScreen):
         if model.pattern is not None:
             kind = "text" if model.pattern.literal else "filter" if model.only_matches else "search"
             facts.append(f"{kind} {model.pattern.source[:24]}")
-        if dropped := log.dropped_lines + view.skipped:
-            facts.append(f"{dropped:,} older only in the file")
+        if log.dropped_lines:
+            facts.append(f"{log.dropped_lines:,} older only in the file")
         if view.wrapped:
             facts.append("wrapped")
         return facts

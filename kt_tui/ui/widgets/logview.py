@@ -96,7 +96,6 @@ class LogView(ScrollView, can_focus=True):
     def __init__(self, model: LogModel | None = None, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
         self.model = model or LogModel()
-        self.skipped = 0
         self.current: Row | None = None
         self._waiting: list[LogLine] = []
         self._flush_due = False
@@ -122,10 +121,7 @@ class LogView(ScrollView, can_focus=True):
         """Draws what waits."""
         self._flush_due = False
         lines, self._waiting = self._waiting, []
-        capacity = self.model.capacity
-        if len(lines) > capacity:  # they would push each other out anyway
-            self.skipped += len(lines) - capacity
-            lines = lines[-capacity:]
+        lines = lines[-self.model.capacity :]  # more would push each other out anyway
         before, width = self.model.removed, self._text_width
         gone = 0
         if self.wrapped and not self.follow:
@@ -141,7 +137,7 @@ class LogView(ScrollView, can_focus=True):
         """Forgets everything, as for a new engine."""
         self._waiting.clear()
         self.model.clear()
-        self.skipped, self.current, self.follow = 0, None, True
+        self.current, self.follow = None, True
         self._changed()
 
     def set_filter(
