@@ -52,9 +52,9 @@ def route(
     if score == "topk_softmax":
         weights = torch.softmax(weights, -1)
     if renorm:
-        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+        weights.div_(weights.sum(-1, keepdim=True).add_(1e-20))
     if scale != 1.0:
-        weights = weights * scale
+        weights.mul_(scale)
     return ids.to(torch.int32), weights
 
 
