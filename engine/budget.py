@@ -13,6 +13,9 @@ from typing import Any
 
 from engine.errors import CheckpointError
 
+ARCHITECTURES = ("LlamaForCausalLM", "MiniMaxM2ForCausalLM")
+"""The architectures that the engine runs and these formulas hold for (the keys of `engine.models.registry`)."""
+
 PAGE_TOKENS = 64
 """Tokens of a page of the key-value cache."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.budget import Budget, ModelShape, WeightBytes, engine_budget, read_budget_inputs
+from engine.budget import ARCHITECTURES, Budget, ModelShape, WeightBytes, engine_budget, read_budget_inputs
 from engine.errors import EngineError
 from kt_tui.hardware.machine import Machine
 from kt_tui.launch.known import known_inputs
@@ -43,11 +43,18 @@ def read_facts(path: Path | None, name: str) -> ModelFacts:
     """Read a checkpoint's headers; without a checkpoint take what is recorded of the model ``name``."""
     if path is not None and path.exists():
         try:
-            return ModelFacts(*read_budget_inputs(path), source="headers", path=path)
+            shape, weights = read_budget_inputs(path)
         except (EngineError, OSError) as error:
             return ModelFacts(problem=str(error), path=path)
-    known = known_inputs(name)
-    return ModelFacts(*known, source="catalogue") if known else ModelFacts()
+        if shape.architecture not in ARCHITECTURES:
+            known = " and ".join(ARCHITECTURES)
+            return ModelFacts(
+                problem=f"the engine runs {known}, not {shape.architecture} ({path})", path=path
+            )
+        return ModelFacts(shape, weights, "headers", path=path)
+    if recorded := known_inputs(name):
+        return ModelFacts(recorded[0], recorded[1], "catalogue")
+    return ModelFacts()
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,12 @@ def test_a_cache_that_nobody_chose_fits_its_share_and_one_context(context: int, 
     assert tokens == budget.whole_pages(context) or page_more > max(0, free) * budget.KV_MEMORY_SHARE
 
 
+def test_the_architectures_are_those_that_the_engine_runs() -> None:
+    from engine.models import registry
+
+    assert set(budget.ARCHITECTURES) == set(registry.ARCHITECTURES)
+
+
 def test_without_a_known_memory_the_cache_holds_one_context() -> None:
     assert budget.default_total_tokens(SHAPE, None) == 8192
 

@@ -262,6 +262,28 @@ def test_a_cpu_without_fast_kernels_is_told(plan: Any, machine: Machine, changes
     assert not any("slow" in warning for warning in plan().warnings)
 
 
+def test_an_architecture_that_the_engine_does_not_run_is_a_fact(
+    plan: Any, model: Any, tmp_path: Path
+) -> None:
+    header = b'{"a": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}'
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0\0")
+    config = {
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "num_hidden_layers": 1,
+        "hidden_size": 8,
+        "num_attention_heads": 1,
+        "intermediate_size": 8,
+        "vocab_size": 8,
+        "max_position_embeddings": 64,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    result = plan(model=model(path=tmp_path), facts=None)
+    assert "not DeepseekV3ForCausalLM" in texts(result.blocking(force=True))
+    assert result.fits is None
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["LlamaForCausalLM"]}))
+    assert plan(model=model(path=tmp_path), facts=None).errors == ()
+
+
 def test_an_unknown_size_is_not_called_fitting(plan: Any) -> None:
     result = plan(facts=ModelFacts(path=Path("/models/tiny")))
     assert result.fits is None
