@@ -34,7 +34,7 @@ class AnswerReader:
         self._think = ThinkSplitter()
         self._tools = ToolCallAssembler()
         self._joiners = {"content": _SurrogateJoiner(), "reasoning": _SurrogateJoiner()}
-        self._content = ""
+        self._content: list[str] = []
         self._usage: Usage | None = None
         self._finish_reason: str | None = None
         self._finish_message = ""
@@ -84,7 +84,7 @@ class AnswerReader:
         self.ended = True
         return Failed(
             message,
-            self._content,
+            "".join(self._content),
             self._finish_reason,
             self._usage,
             self.watch.metrics(self._usage, streamed=self._streamed),
@@ -120,11 +120,11 @@ class AnswerReader:
     def _pieces(self, pieces: list[Piece]) -> Iterator[ChatEvent]:
         for piece in pieces:
             if isinstance(piece, ContentDelta):
-                self._content += piece.text
+                self._content.append(piece.text)
             elif isinstance(piece, ContentWasReasoning):
                 if not self._content:
                     continue
-                self._content = ""
+                self._content.clear()
             yield piece
 
     def _end(self, *, done: bool) -> Iterator[ChatEvent]:

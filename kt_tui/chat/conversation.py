@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -61,25 +61,50 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
 
 
-@dataclass
+class _Text:
+    """Text that grows by many small pieces: joined only when it is read."""
+
+    def __init__(self, text: str = "") -> None:
+        self._pieces = [text] if text else []
+
+    def add(self, piece: str) -> None:
+        self._pieces.append(piece)
+
+    def __str__(self) -> str:
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
+
+
 class Draft:
     """The answer that is being received: apply each event, read the text so far, take the message at the end."""
 
-    content: str = ""
-    reasoning: str = ""
-    tool_calls: list[ToolCall] = field(default_factory=list)
-    ended: Finished | Failed | None = None
+    def __init__(self, content: str = "", reasoning: str = "") -> None:
+        self._content = _Text(content)
+        self._reasoning = _Text(reasoning)
+        self.tool_calls: list[ToolCall] = []
+        self.ended: Finished | Failed | None = None
+
+    @property
+    def content(self) -> str:
+        """The answer so far."""
+        return str(self._content)
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning so far."""
+        return str(self._reasoning)
 
     def apply(self, event: ChatEvent) -> None:
         """Take in one event of `kt_tui.chat.stream_chat`."""
         match event:
             case ContentDelta(text):
-                self.content += text
+                self._content.add(text)
             case ReasoningDelta(text):
-                self.reasoning += text
+                self._reasoning.add(text)
             case ContentWasReasoning():
-                self.reasoning += self.content
-                self.content = ""
+                self._reasoning.add(self.content)
+                self._content = _Text()
             case ToolCallDelta(position, call_id, name, arguments):
                 self._add_call(position, call_id, name, arguments)
             case Finished() | Failed():

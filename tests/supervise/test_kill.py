@@ -55,6 +55,20 @@ def test_an_engine_deaf_to_sigterm_ends_with_a_killed_panel(panel):
     assert all_gone(tree, patience=15)
 
 
+async def test_workers_that_outlived_panel_and_keeper_are_ended_by_the_next_panel(panel, supervisor):
+    process, told = await asyncio.to_thread(panel, "ready", "--spawn", "1")
+    keeper, tree = psutil.Process(told["keeper"]), tree_of(told["pid"])
+    keeper.suspend()  # so that it cannot clean up when it sees the panel go
+    process.kill()
+    process.wait()
+    keeper.kill()
+    _, worker = tree
+    assert all_gone([keeper, tree[0]])
+    assert worker.is_running()  # it had detached itself, so nothing told it
+    assert not await supervisor.attach()
+    assert all_gone([worker])
+
+
 async def test_a_kept_engine_survives_a_killed_panel_and_is_found_again(panel, supervisor):
     process, told = await asyncio.to_thread(panel, "ready", keep=True)
     process.kill()
