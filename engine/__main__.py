@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import faulthandler
 import logging
 import os
 import sys
 from collections.abc import Sequence
 
-from engine.config import ConfigError, parse_config
+from engine.config import API_KEY_VARIABLE, ConfigError, parse_config
 from engine.errors import EngineError
 
 
@@ -20,7 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for problem in error.problems:
             print(f"kt-engine error: {problem}", file=sys.stderr)  # noqa: T201
         return 2
-    os.environ.pop("KT_ENGINE_API_KEY", None)  # programs that we start have no use for it
+    # A crash in native code (an illegal instruction, a bus error from a cut file) then says where it happened.
+    faulthandler.enable()
+    os.environ.pop(API_KEY_VARIABLE, None)  # programs that we start have no use for it
     # A reader of our output that went away is no reason to print tracebacks about it.
     logging.raiseExceptions = False
     logging.basicConfig(
@@ -48,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
     # Not sys.exit: a thread that is still reading weights, or a native pool, must not hold up or crash the end.
     os._exit(code)

@@ -48,7 +48,7 @@ class Load:
 
 
 class Rate:
-    """Tokens per second over the last few seconds; 0 when nothing came, so it never goes stale."""
+    """Tokens per second over the last few seconds, or over the last step where steps take longer than that."""
 
     def __init__(self, window_s: float = 3.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._window_s = window_s
@@ -60,9 +60,11 @@ class Rate:
         self._steps.append((self._clock(), tokens))
 
     def per_second(self) -> float:
-        """The rate at this moment."""
-        now = self._clock()
-        recent = [(at, tokens) for at, tokens in tuple(self._steps) if now - at <= self._window_s]
+        """The rate at this moment; it falls while nothing comes."""
+        now, steps = self._clock(), tuple(self._steps)
+        recent = [step for step in steps if now - step[0] <= self._window_s]
+        if len(recent) < 2:
+            recent = list(steps[-2:])
         if len(recent) < 2:
             return 0.0
         # The first step only marks the beginning of the time in which the others were made.
@@ -119,6 +121,11 @@ class EngineStats:
         )
         registry.register(_LoadCollector(self))
 
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens generated per second at this moment; 0 while nothing runs."""
+        return self.generated.per_second() if self.load.running else 0.0
+
     def ended(self, event: FinishEvent | None) -> None:
         """Count the end of a request; None means that it failed inside the engine."""
         self.requests.labels("error" if event is None else event.reason.value).inc()
@@ -147,7 +154,7 @@ class _LoadCollector:
             ("max_total_num_tokens", "Tokens that the key-value cache can hold", load.kv_tokens_total),
             ("token_usage", "Part of the key-value cache in use, 0 to 1", load.token_usage),
             ("max_running_requests", "Requests computed at once at most", self._stats.max_running_requests),
-            ("gen_throughput", "Tokens generated per second, last 3 s", self._stats.generated.per_second()),
+            ("gen_throughput", "Tokens generated per second, last 3 s", self._stats.tokens_per_s),
             ("kv_cache_bytes", "Size of the key-value cache", load.kv_bytes),
             ("weight_bytes", "Size of the weights", load.weight_bytes),
             ("engine_startup_time_seconds", "From start to ready", self._stats.load_seconds or 0.0),

@@ -84,7 +84,7 @@ class Status:
         """``GET /v1/loads``, in SGLang's form (one data-parallel rank)."""
         stats = self.engine.stats
         load = stats.load
-        throughput = round(stats.generated.per_second(), 3)
+        throughput = round(stats.tokens_per_s, 3)
         total = load.running + load.waiting
         usage = round(load.token_usage, 6)
         rank = {
