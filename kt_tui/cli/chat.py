@@ -104,7 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
     if isinstance(sys.stdout.errors, str):
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     endpoint = _endpoint(arguments, paths, config)
-    if message is None and sys.stdin.isatty() and sys.stdout.isatty():
+    terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    if message is None and terminal:
         opened = _full_screen(arguments, endpoint)
         if opened is not None:
             return opened

@@ -53,19 +53,18 @@ class KeeperLink:
             self._writer.write(json.dumps(order).encode() + b"\n")
             await self._writer.drain()
 
-    async def close(self) -> None:
-        """Let go of the keeper."""
+    async def close(self, *, goes_on: bool = False) -> None:
+        """Let go of the keeper; ``goes_on`` if it is not expected to end now."""
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
         if self._process is not None:
-            # Only collects a keeper that has ended already; a kept one goes on without us.
-            await asyncio.to_thread(_collect, self._process)
+            await asyncio.to_thread(_collect, self._process, 0.0 if goes_on else 0.5)
 
 
-def _collect(process: subprocess.Popen[bytes]) -> None:
+def _collect(process: subprocess.Popen[bytes], patience: float) -> None:
     try:
-        process.wait(timeout=0.5)
+        process.wait(timeout=patience)
     except subprocess.TimeoutExpired:
         # It goes on: for a kept engine, or until the tree is gone. Its parent will be init.
         process.returncode = 0

@@ -22,7 +22,8 @@ from kt_tui.supervise.tail import LogTail
 from kt_tui.supervise.types import EngineError, EngineSpec, EngineState, EngineStatus, StopReport, Survivor
 
 LOG_LIMIT = 16 << 20  # bytes of one log file; two are kept
-_LOG_INTERVAL = 0.1
+_LOG_INTERVAL, _QUIET_LOG_INTERVAL = 0.1, 0.4  # seconds between looks; the longer one after some in vain
+_QUIET = 20
 _ATTACH_LOG = 256 << 10
 
 
@@ -51,6 +52,7 @@ class Supervisor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._launch = cleanup.Launch("", 0, 0)
         self._gone: asyncio.Future[dict[str, Any] | None] | None = None
+        self._health_tells = False
         self._error = ""
         self._last_line = ""
         self._start_lock = asyncio.Lock()
@@ -117,6 +119,7 @@ class Supervisor:
     def _watch(self, link: KeeperLink, started: Mapping[str, Any], tail: LogTail) -> None:
         self._link, self._tail = link, tail
         self._gone = asyncio.get_running_loop().create_future()
+        self._health_tells = False
         self._launch = cleanup.Launch(
             str(started["launch_id"]), int(started["pid"]), int(started["started_ticks"])
         )
@@ -159,6 +162,10 @@ class Supervisor:
                 case "exit":
                     self._engine_ended(event)
                 case "gone":
+                    if self.status.state.active and self.status.state is not EngineState.STOPPING:
+                        self._finish(
+                            EngineState.STOPPED, "stopped from outside this kt-tui", self.status.exit_code
+                        )
                     self._resolve_gone(event)
                 case _:
                     pass
@@ -200,11 +207,13 @@ class Supervisor:
         )
 
     async def _follow_log(self, tail: LogTail) -> None:
+        quiet = 0
         while self._tail is tail:
-            more = False
+            more, seen = False, self.log.last_seq
             with contextlib.suppress(OSError):
                 more = tail.poll()
-            await asyncio.sleep(0 if more else _LOG_INTERVAL)
+            quiet = quiet + 1 if self.log.last_seq == seen else 0
+            await asyncio.sleep(0 if more else _LOG_INTERVAL if quiet < _QUIET else _QUIET_LOG_INTERVAL)
 
     def _drain_log(self) -> None:
         if self._tail is not None:
@@ -218,7 +227,8 @@ class Supervisor:
             self._error = parse_error(line.text) or self._error
             phase = parse_phase(line.text) or phase
             self._last_line = line.text.strip() or self._last_line
-        if phase is not None and self.status.state in {EngineState.STARTING, EngineState.LOADING}:
+        loading = self.status.state in {EngineState.STARTING, EngineState.LOADING}
+        if phase is not None and loading and not self._health_tells:
             self._loading(phase.phase, phase.progress, phase.detail)
 
     def _loading(self, phase: str, progress: float | None, detail: str) -> None:
@@ -272,6 +282,8 @@ class Supervisor:
             detail = f"no answer on /health for {silence:.0f} s" if silence >= 5 else answer.detail
             self._set(replace(status, detail=detail))
         elif answer.answered:
+            # From now on the log's phases, which are read a little later, are old news.
+            self._health_tells = self._health_tells or bool(answer.phase)
             self._loading(answer.phase, answer.progress, answer.detail)
 
     # -- end -----------------------------------------------------------------------------------------------------
@@ -322,7 +334,7 @@ class Supervisor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._drain_log()
         if self._link is not None:
-            await self._link.close()
+            await self._link.close(goes_on=self.status.kept and self.status.state.active)
             self._link = None
 
     async def keep_running(self, keep: bool = True) -> None:
@@ -343,6 +355,7 @@ class Supervisor:
         """
         if self.status.state.active:
             return False
+        await self._release()
         for record in all_records(self._paths):
             if record.kept and record.keeper_alive and record.exit_code is None:
                 connected = await connect_keeper(self._paths.engines, record.name)

@@ -11,6 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from kt_tui.chat.store import ChatStore
@@ -221,3 +222,32 @@ def test_a_terminal_gets_cleaned_text(server, kt_home):
     process.wait(20)
     os.close(ours)
     assert output == b"\\x1b[2Jclear\r\n"
+
+
+def test_on_a_plain_terminal_ctrl_c_stops_an_answer_and_the_chat_goes_on(server, kt_home):
+    server.stream(raw.delta(content="partial text"), done=False)
+    server.hold = True
+    environment = {**os.environ, "TERM": "dumb"}
+    child = pexpect.spawn(
+        sys.executable, ["-m", "kt_tui", "chat"], env=environment, encoding="utf-8", timeout=30
+    )
+    try:
+        child.expect("served at http://127.0.0.1:.*Ctrl")
+        child.expect("> ")
+        child.sendline("hello")
+        child.expect("partial text")
+        child.sendintr()
+        child.expect(r"\[stopped\]")
+        child.expect("> ")
+        child.sendintr()
+        child.expect("leaves")
+        child.sendline("/info")
+        child.expect("messages  2")
+        child.sendline("/system be kind")
+        child.sendline("/system")
+        child.expect("be kind")
+        child.sendeof()
+        child.expect(pexpect.EOF)
+    finally:
+        child.close()
+    assert child.exitstatus == 0

@@ -114,6 +114,21 @@ async def test_two_panels_may_hold_a_kept_engine_and_both_learn_of_its_end(super
     await second.close()
 
 
+async def test_a_stop_by_one_panel_is_told_to_the_other(supervisor, spec, paths):
+    await supervisor.start(spec())
+    await ready(supervisor)
+    await supervisor.keep_running()
+    second = Supervisor(paths)
+    assert await second.attach()
+    assert (await second.stop()).gone
+    await reach(supervisor, EngineState.STOPPED)
+    assert "from outside" in supervisor.status.reason
+    # Both can go on.
+    await supervisor.start(spec())
+    await ready(supervisor)
+    assert not await second.attach()
+
+
 async def test_a_kept_engine_that_ended_alone_is_told_once(supervisor, spec, paths):
     await supervisor.start(spec())
     await ready(supervisor)
