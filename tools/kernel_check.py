@@ -21,8 +21,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "csrc"))
 
-import cases
-import oracle
+import kernel_cases as cases
+import kernel_oracle as oracle
 
 
 def load_module(path: str) -> Any:

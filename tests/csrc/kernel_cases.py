@@ -13,7 +13,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import oracle
+import kernel_oracle as oracle
 
 TOKENS = (1, 2, 3, 5, 8, 17, 130)
 BLOCK_SHAPES = ((1, 32), (16, 64), (17, 96), (130, 160), (200, 288))
