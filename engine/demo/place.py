@@ -69,6 +69,8 @@ def new_folder(target: Path, needed: int) -> Iterator[Path]:
         yield partial
         os.fsync(lock)
         _swap(partial, target)
+    except BrokenPipeError:
+        raise  # whoever reads the progress went away; that says nothing about the disk
     except OSError as error:
         if error.errno in _FULL:
             shutil.rmtree(partial, ignore_errors=True)

@@ -183,7 +183,8 @@ def _last_words(errors: IO[bytes], code: int) -> str:
     lines = errors.read(1 << 20).decode("utf-8", "replace").strip().splitlines()
     last = lines[-1].removeprefix("engine.demo: ") if lines else ""
     if code > 0 and last:
-        return last
+        # The builder knows of folders only; which one it gets is kt-tui's setting.
+        return last.replace("choose another folder", "set KT_TUI_HOME to a folder on another disk")
     ended = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     return f"the program that makes the demo model {ended}; is there enough memory (1 GB)?"
 

