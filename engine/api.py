@@ -13,74 +13,18 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from engine.config import EngineConfig
-from engine.errors import EngineError
+from engine.loading import LoadCancelledError, Ready, Sources, as_engine_error, load, real_sources, room_for
 from engine.output import Generation, Mailbox, TextOutput
 from engine.progress import Progress, ProgressCallback
 from engine.request import Event, Request, RequestError, SamplingParams, TextEvent
 from engine.stats import EngineStats
 
 if TYPE_CHECKING:
-    from engine.scheduler import Scheduler, StepRunner
-    from engine.text.model import TextModel
-
-    class LoadedRunner(StepRunner, Protocol):
-        """A runner as it comes from loading."""
-
-        vocab_size: int
-        context_length: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Where the engine's parts come from; tests put their own here."""
-
-    text: Callable[[EngineConfig], TextModel]
-    runner: Callable[[EngineConfig, ProgressCallback], LoadedRunner]
-
-
-def real_sources() -> Sources:
-    """Tokenizer and model of the configured checkpoint."""
-
-    def text(config: EngineConfig) -> TextModel:
-        from engine.text.load import load_text
-
-        return load_text(config.model)
-
-    def runner(config: EngineConfig, progress: ProgressCallback) -> LoadedRunner:
-        from engine.runner import Runner
-
-        return Runner.load(config, progress)
-
-    return Sources(text, runner)
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """What is known once the model is loaded.
-
-    Attributes:
-        text: Tokenizer, chat template, end tokens.
-        vocab_size: Rows of the output layer.
-        context_length: Tokens of one sequence that the model allows.
-        kv_tokens: Tokens that the key-value cache holds.
-        load_seconds: How long loading took.
-    """
-
-    text: TextModel
-    vocab_size: int
-    context_length: int
-    kv_tokens: int
-    load_seconds: float
-
-
-class _LoadCancelledError(Exception):
-    """The engine was told to close while it was loading."""
-
+    from engine.scheduler import Scheduler
 
 _Command = Callable[["Scheduler"], None]
 
@@ -218,7 +162,7 @@ class Engine:
         try:
             scheduler = self._load()
         except BaseException as error:
-            mailbox.call(partial(_settle, self._loaded, self._as_engine_error(error)))
+            mailbox.call(partial(_settle, self._loaded, as_engine_error(self.config, error)))
             mailbox.call(partial(_settle, self._ended, None))
             return
         mailbox.call(partial(_settle, self._loaded, self.ready))
@@ -238,29 +182,18 @@ class Engine:
         mailbox.call(partial(_settle, self._ended, failure))
 
     def _load(self) -> Scheduler:
-        began = time.monotonic()
-        self._progress(Progress("start", 0, 1, "importing torch"))
+        ready, runner = load(self.config, self._sources, self._progress)
         from engine.scheduler import Limits, Scheduler
 
-        self._progress(Progress("start", 1, 1))
-        self._progress(Progress("checkpoint", 0, 2, "tokenizer and chat template"))
-        text = self._sources.text(self.config)
-        self._progress(Progress("checkpoint", 1, 2))
-        runner = self._sources.runner(self.config, self._progress)
-        self._progress(Progress("warmup", 0, 1, "first step"))
-        _warm_up(runner, next(iter(text.end_ids), 0))
-        self._progress(Progress("warmup", 1, 1))
-        seconds = time.monotonic() - began
-        ready = Ready(text, runner.vocab_size, runner.context_length, runner.stats.kv_tokens_total, seconds)
         limits = Limits(self.config.max_running_requests, self.config.chunked_prefill_size)
-        scheduler = Scheduler(runner, limits, text.end_ids, self.stats)
-        self.stats.load_seconds = seconds
+        scheduler = Scheduler(runner, limits, ready.text.end_ids, self.stats)
+        self.stats.load_seconds = ready.load_seconds
         self.ready = ready
         return scheduler
 
     def _progress(self, progress: Progress) -> None:
         if self._closing.is_set():
-            raise _LoadCancelledError
+            raise LoadCancelledError
         self.progress = progress
         self._report(progress)
 
@@ -275,19 +208,6 @@ class Engine:
             if command is not None:
                 command(scheduler)
 
-    def _as_engine_error(self, error: BaseException) -> Exception:
-        if isinstance(error, EngineError):
-            return error
-        if isinstance(error, _LoadCancelledError):
-            return EngineError("Loading was stopped.")
-        if isinstance(error, MemoryError):
-            what = "there is not enough memory; use a smaller model or close other programs"
-        else:
-            what = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
-        wrapped = EngineError(f"{self.config.model} could not be loaded: {what}.")
-        wrapped.__cause__ = error
-        return wrapped
-
 
 def _settle(future: asyncio.Future[Any] | None, result: object) -> None:
     """Resolve a future, on its event loop."""
@@ -298,53 +218,3 @@ def _settle(future: asyncio.Future[Any] | None, result: object) -> None:
         future.exception()  # marks it as seen: nobody has to wait for it
     else:
         future.set_result(result)
-
-
-def room_for(prompt_ids: list[int], ready: Ready) -> int:
-    """How many tokens may follow a prompt.
-
-    Raises:
-        RequestError: The prompt is empty, holds an unknown token id or does not fit.
-    """
-    tokens = len(prompt_ids)
-    if not tokens:
-        raise RequestError("The prompt is empty.", param="prompt", code="invalid_value")
-    if not 0 <= min(prompt_ids) <= max(prompt_ids) < ready.vocab_size:
-        raise RequestError(
-            f"The prompt holds a token id outside 0..{ready.vocab_size - 1}.",
-            param="prompt",
-            code="invalid_value",
-        )
-    limit = min(ready.context_length, ready.kv_tokens)
-    if tokens < limit:
-        return limit - tokens
-    if ready.context_length <= ready.kv_tokens:
-        bound = f"the model's context is {ready.context_length} tokens, and one must be left for the answer"
-    else:
-        bound = (
-            f"the key-value cache holds {ready.kv_tokens} tokens (the model's context would be "
-            f"{ready.context_length}); start the engine with a larger --max-total-tokens"
-        )
-    raise RequestError(
-        f"The prompt is too long: it has {tokens} tokens, but {bound}.",
-        param="messages",
-        code="context_length_exceeded",
-    )
-
-
-def _warm_up(runner: LoadedRunner, token_id: int) -> None:
-    """Run one step, so that the first request finds everything in place and a broken model is found now."""
-    from engine.runner import Row
-    from engine.sampler import Sampler, SamplingError
-
-    sequence = runner.open_sequence()
-    try:
-        if not runner.reserve(sequence, 1):
-            raise EngineError("The key-value cache has no room for a single token; raise --max-total-tokens.")
-        (logits,) = runner.step([Row(sequence, [token_id], True)])
-        if logits is not None:
-            Sampler(SamplingParams(temperature=0)).draw(logits)
-    except SamplingError as error:
-        raise EngineError(f"The first step went wrong: {error}.") from error
-    finally:
-        runner.close_sequence(sequence)

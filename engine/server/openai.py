@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from engine.api import Engine, Ready
+from engine.api import Engine
+from engine.loading import Ready
 from engine.output import Generation
 from engine.request import ErrorEvent, FinishEvent, RequestError, TextEvent
 from engine.server import sse

@@ -12,9 +12,10 @@ from collections.abc import Generator
 
 import uvicorn
 
-from engine.api import Engine, Sources
+from engine.api import Engine
 from engine.config import EngineConfig
 from engine.errors import EngineError
+from engine.loading import Sources
 from engine.server.app import create_app
 from engine.server.log import Log
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from engine.api import Engine, Sources
+from engine.api import Engine
 from engine.config import EngineConfig
 from engine.errors import CheckpointError, EngineError
+from engine.loading import Sources
 from engine.progress import PHASES, Progress, ProgressCallback
 from engine.request import ErrorEvent, FinishEvent, FinishReason, RequestError, SamplingParams, TextEvent
 from engine.scheduler import Scheduler

@@ -17,8 +17,9 @@ import openai
 import pytest
 import uvicorn
 
-from engine.api import Engine, Sources
+from engine.api import Engine
 from engine.config import EngineConfig
+from engine.loading import Sources
 from engine.progress import ProgressCallback
 from engine.server.app import create_app
 from engine.server.listen import bind
