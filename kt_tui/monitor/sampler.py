@@ -35,7 +35,8 @@ class _Part:
 class Sampler:
     """One thread that publishes a `Snapshot` every ``interval`` seconds (and a second one that asks the engine).
 
-    Subscribers are called from that thread and must hand over quickly (``post_message``, ``call_soon_threadsafe``).
+    Subscribers are called from that thread and must hand over quickly (``post_message``, ``call_soon_threadsafe``);
+    one that raises is not called again.
 
     Args:
         target: Asked at each tick which engine to watch; None for no engine.
@@ -81,12 +82,12 @@ class Sampler:
         with self._lock:
             self._subscribers.append(callback)
 
-        def unsubscribe() -> None:
-            with self._lock:
-                if callback in self._subscribers:
-                    self._subscribers.remove(callback)
+        return lambda: self._leave(callback)
 
-        return unsubscribe
+    def _leave(self, callback: Callable[[Snapshot], None]) -> None:
+        with self._lock:
+            if callback in self._subscribers:
+                self._subscribers.remove(callback)
 
     def start(self) -> None:
         """Start the thread; does nothing if it runs."""
@@ -125,7 +126,11 @@ class Sampler:
         with self._lock:
             subscribers = tuple(self._subscribers)
         for callback in subscribers:
-            callback(snapshot)
+            try:
+                callback(snapshot)
+            except Exception:
+                # A screen that is gone without having left; the others, and this thread, go on.
+                self._leave(callback)
 
     def sample(self) -> Snapshot:
         """Read everything that is due, now, in this thread."""

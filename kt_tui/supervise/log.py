@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from kt_tui.supervise.notify import notify
 from kt_tui.text import clean_text, strip_sequences
 
 LINE_LIMIT = 16_384  # characters of a line that are kept for the screen; the file has all of them
@@ -139,6 +140,5 @@ class LogRing:
     def _publish(self, fresh: list[LogLine]) -> tuple[LogLine, ...]:
         batch = tuple(fresh)
         if batch:
-            for callback in tuple(self._subscribers):
-                callback(batch)
+            notify(self._subscribers, batch)
         return batch

@@ -7,18 +7,17 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from kt_tui.net import bind_problem
 from kt_tui.paths import Paths
 from kt_tui.supervise import cleanup, health, launch
 from kt_tui.supervise.link import KeeperLink, connect_keeper, start_keeper
-from kt_tui.supervise.log import LogLine, LogRing
-from kt_tui.supervise.reasons import Ending, explain, parse_error, parse_phase
+from kt_tui.supervise.log import LogRing
+from kt_tui.supervise.reasons import Ending, explain
 from kt_tui.supervise.records import EngineRecord, all_records, record_name
 from kt_tui.supervise.tail import LogTail
+from kt_tui.supervise.tracker import WATCHED_STATES, Tracker
 from kt_tui.supervise.types import EngineError, EngineSpec, EngineState, EngineStatus, StopReport, Survivor
 
 LOG_LIMIT = 16 << 20  # bytes of one log file; two are kept
@@ -43,30 +42,25 @@ class Supervisor:
         self._environ = os.environ if environ is None else environ
         self._log_limit = log_limit
         self.log = LogRing()
-        self.log.subscribe(self._read_lines)
-        self.status = EngineStatus()
         self.api_key: str | None = None
-        self._subscribers: list[Callable[[EngineStatus], None]] = []
+        self._tracker = Tracker()
+        self.log.subscribe(self._tracker.lines)
         self._link: KeeperLink | None = None
         self._tail: LogTail | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._launch = cleanup.Launch("", 0, 0)
         self._gone: asyncio.Future[dict[str, Any] | None] | None = None
-        self._health_tells = False
-        self._error = ""
-        self._last_line = ""
         self._start_lock = asyncio.Lock()
         self._stop_lock = asyncio.Lock()
 
+    @property
+    def status(self) -> EngineStatus:
+        """The engine at this moment."""
+        return self._tracker.status
+
     def subscribe(self, callback: Callable[[EngineStatus], None]) -> Callable[[], None]:
         """Call ``callback`` with each new status; the function given back ends that."""
-        self._subscribers.append(callback)
-
-        def unsubscribe() -> None:
-            with contextlib.suppress(ValueError):
-                self._subscribers.remove(callback)
-
-        return unsubscribe
+        return self._tracker.subscribe(callback)
 
     # -- start ---------------------------------------------------------------------------------------------------
 
@@ -78,23 +72,15 @@ class Supervisor:
         """
         if self.status.state.active:
             raise EngineError(f"An engine ({self.status.model}) is {self.status.state} here; stop it first.")
-        begun = EngineStatus(
-            state=EngineState.STARTING,
-            reason="the process is being started",
-            host=spec.host,
-            port=spec.port,
-            model=spec.model,
-            engine=spec.engine,
-        )
-        self._set(begun)
+        self._tracker.begin(spec)
         try:
             async with self._start_lock:
                 await self._begin(spec)
         except EngineError as error:
-            self._set(replace(begun, state=EngineState.FAILED, reason=str(error)))
+            self._tracker.finish(EngineState.FAILED, str(error))
             raise
         except asyncio.CancelledError:
-            self._set(replace(begun, state=EngineState.STOPPED, reason="the start was cancelled"))
+            self._tracker.finish(EngineState.STOPPED, "the start was cancelled")
             raise
 
     async def _begin(self, spec: EngineSpec) -> None:
@@ -104,7 +90,6 @@ class Supervisor:
                 await asyncio.wait_for(asyncio.shield(self._gone), 15.0)
         await self._release()
         self.log.clear()
-        self._error = self._last_line = ""
         name = record_name(spec.port)
         launch.refuse_if_taken(self._paths, spec)
         await asyncio.to_thread(cleanup.end_leftovers, self._paths, name)
@@ -119,24 +104,10 @@ class Supervisor:
     def _watch(self, link: KeeperLink, started: Mapping[str, Any], tail: LogTail) -> None:
         self._link, self._tail = link, tail
         self._gone = asyncio.get_running_loop().create_future()
-        self._health_tells = False
         self._launch = cleanup.Launch(
             str(started["launch_id"]), int(started["pid"]), int(started["started_ticks"])
         )
-        self._set(
-            EngineStatus(
-                state=EngineState.STARTING,
-                reason="the process is starting",
-                pid=int(started["pid"]),
-                host=str(started["host"]),
-                port=int(started["port"]),
-                model=str(started["model"]),
-                engine=str(started["engine"]),
-                started_at=float(started["started_at"]),
-                log_path=Path(str(started["log_path"])),
-                kept=started.get("kept") is True,
-            )
-        )
+        self._tracker.started(started)
         self._spawn(self._follow_keeper(link))
         self._spawn(self._follow_log(tail))
         self._spawn(self._follow_health())
@@ -148,19 +119,14 @@ class Supervisor:
 
     # -- watch ---------------------------------------------------------------------------------------------------
 
-    def _set(self, status: EngineStatus) -> None:
-        if status != self.status:
-            self.status = status
-            for callback in tuple(self._subscribers):
-                callback(status)
-
     async def _follow_keeper(self, link: KeeperLink) -> None:
         while (event := await link.receive()) is not None:
             match event.get("event"):
                 case "kept":
-                    self._set(replace(self.status, kept=event.get("value") is True))
+                    self._tracker.change(kept=event.get("value") is True)
                 case "exit":
-                    self._engine_ended(event)
+                    self._drain_log()
+                    self._tracker.exited(event)
                 case "gone":
                     if self.status.state.active and self.status.state is not EngineState.STOPPING:
                         self._finish(
@@ -182,29 +148,9 @@ class Supervisor:
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(event)
 
-    def _engine_ended(self, event: Mapping[str, Any]) -> None:
-        code = event.get("exit_code")
-        exit_code = code if isinstance(code, int) else 0
-        self._drain_log()
-        if self.status.state is EngineState.STOPPING or event.get("asked"):
-            self._set(replace(self.status, exit_code=exit_code))
-            return
-        oom, peak = event.get("oom"), event.get("peak_rss")
-        ending = Ending(
-            exit_code=exit_code,
-            was_ready=self.status.state is EngineState.READY,
-            error=self._error,
-            last_line=self._last_line,
-            oom=oom if isinstance(oom, dict) else {},
-            peak_rss=peak if isinstance(peak, int) else 0,
-        )
-        self._finish(EngineState.FAILED, explain(ending), exit_code)
-
     def _finish(self, state: EngineState, reason: str, exit_code: int | None) -> None:
         self._drain_log()
-        self._set(
-            replace(self.status, state=state, reason=reason, exit_code=exit_code, progress=None, detail="")
-        )
+        self._tracker.finish(state, reason, exit_code)
 
     async def _follow_log(self, tail: LogTail) -> None:
         quiet = 0
@@ -221,70 +167,16 @@ class Supervisor:
                 self._tail.finish()
             self._tail = None
 
-    def _read_lines(self, lines: tuple[LogLine, ...]) -> None:
-        phase = None
-        for line in lines:
-            self._error = parse_error(line.text) or self._error
-            phase = parse_phase(line.text) or phase
-            self._last_line = line.text.strip() or self._last_line
-        loading = self.status.state in {EngineState.STARTING, EngineState.LOADING}
-        if phase is not None and loading and not self._health_tells:
-            self._loading(phase.phase, phase.progress, phase.detail)
-
-    def _loading(self, phase: str, progress: float | None, detail: str) -> None:
-        self._set(
-            replace(
-                self.status,
-                state=EngineState.LOADING,
-                phase=phase or self.status.phase,
-                progress=progress,
-                detail=detail,
-                reason="the model is loading",
-            )
-        )
-
     async def _follow_health(self) -> None:
         import httpx
 
         timing = health.TIMING.get(self.status.engine, health.TIMING["embedded"])
-        silent_since: float | None = None
         # Plain HTTP on this machine: no proxy, and no certificates to read (which costs 20 ms of the screen's time).
         async with httpx.AsyncClient(trust_env=False, verify=False, timeout=timing.timeout) as client:  # noqa: S501
-            while self.status.state in {EngineState.STARTING, EngineState.LOADING, EngineState.READY}:
-                answer = await health.ask_health(client, self.status.base_url, self.api_key)
-                if self.status.state not in {EngineState.STARTING, EngineState.LOADING, EngineState.READY}:
-                    return
-                if answer.answered:
-                    silent_since = None
-                elif silent_since is None:
-                    silent_since = time.monotonic()
-                self._take_health(answer, silent_since)
+            while self.status.state in WATCHED_STATES:
+                self._tracker.health(await health.ask_health(client, self.status.base_url, self.api_key))
                 ready = self.status.state is EngineState.READY
                 await asyncio.sleep(timing.ready if ready else timing.loading)
-
-    def _take_health(self, answer: health.Health, silent_since: float | None) -> None:
-        status = self.status
-        if answer.ready:
-            ready_at = status.ready_at or time.time()
-            self._set(
-                replace(
-                    status,
-                    state=EngineState.READY,
-                    phase="",
-                    progress=None,
-                    detail="",
-                    reason="answers on " + status.base_url,
-                    ready_at=ready_at,
-                )
-            )
-        elif status.state is EngineState.READY:
-            silence = time.monotonic() - silent_since if silent_since is not None else 0.0
-            detail = f"no answer on /health for {silence:.0f} s" if silence >= 5 else answer.detail
-            self._set(replace(status, detail=detail))
-        elif answer.answered:
-            # From now on the log's phases, which are read a little later, are old news.
-            self._health_tells = self._health_tells or bool(answer.phase)
-            self._loading(answer.phase, answer.progress, answer.detail)
 
     # -- end -----------------------------------------------------------------------------------------------------
 
@@ -298,9 +190,7 @@ class Supervisor:
         if self._link is None or self._gone is None:
             return StopReport(gone=True)
         if self.status.state.active:
-            self._set(
-                replace(self.status, state=EngineState.STOPPING, reason="stopping the engine", progress=None)
-            )
+            self._tracker.change(state=EngineState.STOPPING, reason="stopping the engine", progress=None)
             await self._link.send({"op": "stop", "grace": grace})
         async with self._stop_lock:
             return await self._prove_gone(grace)
@@ -374,7 +264,7 @@ class Supervisor:
     def _tell_end(self, record: EngineRecord) -> None:
         if record.kept and record.exit_code is not None:
             reason = explain(Ending(exit_code=record.exit_code, was_ready=True))
-            self._set(
+            self._tracker.set(
                 EngineStatus(
                     state=EngineState.FAILED,
                     reason=f"The engine that was left running has ended. {reason}",

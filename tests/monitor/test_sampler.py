@@ -113,6 +113,19 @@ def test_a_server_that_never_answers_holds_up_nothing(sampler_of):
     assert found[-1].engine is None
 
 
+def test_a_subscriber_that_fails_is_dropped_and_the_others_go_on(sampler_of):
+    sampler = sampler_of()
+    calls = []
+
+    def broken(snapshot):
+        calls.append(snapshot)
+        raise RuntimeError("the screen is gone")
+
+    sampler.subscribe(broken)
+    assert len(snapshots(sampler, 4)) >= 4
+    assert len(calls) == 1
+
+
 class Handler(BaseHTTPRequestHandler):
     generated = 0
 
