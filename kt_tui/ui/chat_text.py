@@ -76,15 +76,19 @@ def live_rows(
         rows += [("", ""), *context]
     if snapshot and snapshot.memory:
         rows += [("", ""), ("memory", "")]
-        rows.append(("machine", f"{size(snapshot.memory.used)} / {size(snapshot.memory.total)}"))
+        rows.append(("machine", _of(snapshot.memory.used, snapshot.memory.total)))
         if snapshot.process:
             rows.append(("engine", size(snapshot.process.rss)))
         rows += [
-            (f"gpu {gpu.index}", f"{size(gpu.memory_used)} / {size(gpu.memory_total)}")
+            (f"gpu {gpu.index}", _of(gpu.memory_used, gpu.memory_total))
             for gpu in snapshot.gpus
-            if gpu.memory_used is not None
+            if gpu.memory_used is not None and gpu.memory_total is not None
         ]
     return rows
+
+
+def _of(used: int, total: int) -> str:
+    return f"{used / 2**30:.1f} / {total / 2**30:.1f} GiB"
 
 
 def _running_turn(state: TurnState) -> list[Row]:

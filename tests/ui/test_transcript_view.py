@@ -80,6 +80,19 @@ async def test_it_follows_the_end_until_scrolled_up_and_again_at_the_end() -> No
         assert screen_rows(transcript)[-1] == "       more text"
 
 
+async def test_the_end_of_a_finished_answer_is_in_view() -> None:
+    async with open_transcript() as (transcript, _pilot):
+        answer = Answer()
+        answer.streaming = True
+        transcript.show([Entry(Kind.USER, "go"), answer])
+        answer.append("\n\n".join(MARKDOWN))
+        transcript.update_rows(arrived=True)
+        answer.footer = "TTFT 1 s"
+        answer.finish()
+        transcript.update_rows(arrived=True)
+        assert screen_rows(transcript)[-1] == "       TTFT 1 s"
+
+
 async def test_only_what_is_near_the_window_is_rendered() -> None:
     async with open_transcript() as (transcript, _pilot):
         transcript.show(history(250))

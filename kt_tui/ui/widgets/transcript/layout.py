@@ -76,7 +76,7 @@ class Layout:
                 return Place(0, -1, 0)
             if self.entries[index].split:
                 break
-            self._pieces(index)
+            self.pieces_of(index)
         entry = self.entries[index]
         offset = row - self.starts[index] - 1
         if offset < 0:
@@ -93,10 +93,10 @@ class Layout:
         if not self.entries:
             return 0
         index = min(place.entry, len(self.entries) - 1)
+        pieces = self.pieces_of(index)
         start = self.starts[index]
         if place.piece < 0:
             return start
-        pieces = self.entries[index].pieces
         before = sum(piece.height(self.width) for piece in pieces[: place.piece])
         last = pieces[place.piece].height(self.width) - 1 if place.piece < len(pieces) else 0
         return start + 1 + before + min(place.row, max(last, 0))
@@ -105,7 +105,7 @@ class Layout:
         """Makes at least ``rows`` rows from a place on exact."""
         done = -place.row
         for index in range(place.entry, len(self.entries)):
-            pieces = self._pieces(index)
+            pieces = self.pieces_of(index)
             for number in range(max(place.piece, 0) if index == place.entry else 0, len(pieces)):
                 self._render(index, number, palette)
                 done += pieces[number].height(self.width)
@@ -117,7 +117,7 @@ class Layout:
         """Makes at least ``rows`` rows before a place exact."""
         done = 0
         for index in range(min(place.entry, len(self.entries) - 1), -1, -1):
-            pieces = self._pieces(index)
+            pieces = self.pieces_of(index)
             last = place.piece if index == place.entry else len(pieces) - 1
             for number in range(min(last, len(pieces) - 1), -1, -1):
                 self._render(index, number, palette)
@@ -126,7 +126,7 @@ class Layout:
                     return
             done += 1
 
-    def _pieces(self, index: int) -> list[Piece]:
+    def pieces_of(self, index: int) -> list[Piece]:
         """The parts of an entry; splitting it replaces its guessed height."""
         entry = self.entries[index]
         if not entry.split:

@@ -186,7 +186,7 @@ While you are at the end, the view follows new text; scroll up and it stays wher
 
     def _end(self) -> Place:
         last = len(self.entries) - 1
-        return Place(last, len(self.entries[last].pieces) - 1, 0) if last >= 0 else Place(0, -1, 0)
+        return Place(last, len(self.layout_rows.pieces_of(last)) - 1, 0) if last >= 0 else Place(0, -1, 0)
 
     def _moved(self, row: int) -> None:
         self._placing = True
