@@ -73,4 +73,6 @@ def open_panel(model: str | None, extra: Sequence[str]) -> int:
     except KtError as error:
         print(f"kt-tui: {error}", file=sys.stderr)  # noqa: T201
         return error.exit_code
+    if app.last_words is not None:
+        print(app.last_words, file=sys.stderr)  # noqa: T201
     return app.return_code or 0

@@ -33,6 +33,8 @@ def command_content(plan: LaunchPlan, changed: Collection[str], *, lines: bool) 
         changed: Parameters that the user set.
         lines: One option a line, joined by backslashes, in place of one long line.
     """
+    if not plan.argv:
+        return Content.styled(f"The command is known once {plan.model} is on this machine.", "$muted")
     pieces: list[tuple[str, str]] = []
     marked = False
     for word in shlex.split(plan.preview):

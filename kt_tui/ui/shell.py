@@ -7,7 +7,6 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from rich.text import Text
 from textual import work
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -70,6 +69,7 @@ class Shell(App[int]):
     def __init__(self, services: Services, first_mode: str) -> None:
         super().__init__()
         self.services = services
+        self.last_words: str | None = None  # to be said on the terminal once the screen is gone
         self.modes_shown: tuple[Mode, ...] = available_modes()
         for mode in self.modes_shown:
             self.add_mode(mode.name, mode.factory())
@@ -90,9 +90,7 @@ class Shell(App[int]):
         """Textual 8.2.8 prints a traceback with local variables here; ours goes to a file, without them."""
         error = sys.exc_info()[1] or RuntimeError("unknown")
         report = crash.write_crash_report(error, self.services.paths.state)
-        self._exit_renderables.append(
-            Text(crash.crash_sentence(error, report), no_wrap=True, overflow="ignore")
-        )
+        self.last_words = crash.crash_sentence(error, report)
         self._close_messages_no_wait()
 
     @property

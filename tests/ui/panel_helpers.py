@@ -48,6 +48,7 @@ DEMO = ModelEntry(
     description="a mixture of experts for a first look",
     preparable=True,
     served_name="demo",
+    target=Path("/models/demo"),
 )
 SMALL = ModelEntry("smollm2", state=ModelState.WRONG, format="gguf-q4_1", problems=("the file is cut short",))
 
@@ -168,7 +169,7 @@ class PanelServices(Services):
             machine=lambda: MACHINE,
         )
         self.entries = {"demo": DEMO, "smollm2": SMALL}
-        self.prepared = False
+        self._prepared = False
         self.may_finish = threading.Event()
         self.may_finish.set()
         self.planned: list[LaunchRequest] = []
@@ -183,8 +184,19 @@ class PanelServices(Services):
             raise UnknownModel(f"there is no model {name_or_path!r}; did you mean 'demo'?")
         return self.entries[name_or_path]
 
+    @property
+    def prepared(self) -> bool:
+        """Whether the demo is on disk."""
+        return self._prepared
+
+    @prepared.setter
+    def prepared(self, prepared: bool) -> None:
+        self._prepared = prepared
+        made = replace(DEMO, state=ModelState.COMPLETE, path=Path("/models/demo"))
+        self.entries["demo"] = made if prepared else DEMO
+
     def is_prepared(self, entry: ModelEntry) -> bool:
-        return self.prepared
+        return self._prepared
 
     def prepare(
         self, entry: ModelEntry, on_progress: Callable[[PrepareProgress], None], cancel: threading.Event
@@ -194,7 +206,6 @@ class PanelServices(Services):
             if cancel.is_set():
                 raise PrepareCancelled("demo was not made: cancelled")
         self.prepared = True
-        self.entries["demo"] = replace(DEMO, state=ModelState.COMPLETE)
         return Path("/models/demo")
 
     def verify(

@@ -35,6 +35,11 @@ class ModeScreen(Screen[object]):
         """The domain."""
         return self.kt.services
 
+    @property
+    def composed(self) -> bool:
+        """Whether the widgets are there: work that ends late may find the screen taken down already."""
+        return bool(self.query(StatusBar))
+
     def compose(self) -> ComposeResult:
         """The body between the shared bars."""
         yield TabBar(self.MODE)

@@ -22,9 +22,10 @@ The digits **1** to **6** show the modes (**alt** with a digit works while typin
 
 
 def help_text(node: DOMNode | None) -> str:
-    """Help of the nearest ancestor that has some (``HELP``), from the widget outwards."""
+    """Help of the nearest that has some, from the widget outwards: its ``help_page()``, else its ``HELP``."""
     while node is not None:
-        text = getattr(node, "HELP", None)
+        page = getattr(node, "help_page", None)
+        text = page() if callable(page) else getattr(node, "HELP", None)
         if isinstance(text, str) and text.strip():
             return text.strip()
         node = node.parent

@@ -111,8 +111,9 @@ class HomeScreen(ModeScreen):
             self._prepared = await asyncio.to_thread(self.services.is_prepared, self._entry)
         except KtError as error:
             self.kt.say(str(error), "error")
-            return
-        self._show_step()
+        else:
+            if self.composed:
+                self._show_step()
 
     def _show_step(self) -> None:
         app = self.kt

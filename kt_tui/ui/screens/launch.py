@@ -136,7 +136,8 @@ class LaunchScreen(ModeScreen):
     @work(group="launch-models", exclusive=True)
     async def _list_models(self) -> None:
         entries = await asyncio.to_thread(self.services.list_models)
-        self._offer("#model", tuple(entry.name for entry in entries), self._model)
+        if self.composed:
+            self._offer("#model", tuple(entry.name for entry in entries), self._model)
 
     def _show_profiles(self, names: tuple[str, ...]) -> None:
         choice = self.query_one("#profile", Choice)
@@ -180,10 +181,12 @@ class LaunchScreen(ModeScreen):
             plan = await asyncio.to_thread(self.services.plan, request, before=self.plan)
         except KtError as error:
             self.plan = None
-            self.query_one("#checks", Static).update(f"✗ {error}")
-            return
-        self.plan = plan
-        self._show_plan(plan)
+            if self.composed:
+                self.query_one("#checks", Static).update(f"✗ {error}")
+        else:
+            self.plan = plan
+            if self.composed:
+                self._show_plan(plan)
 
     def _show_plan(self, plan: LaunchPlan) -> None:
         problems = {error.parameter: error.text for error in plan.errors if error.parameter is not None}

@@ -116,7 +116,8 @@ class ModelsScreen(ModeScreen):
     async def action_rescan(self) -> None:
         """Read the catalogue again."""
         entries = await asyncio.to_thread(self.services.list_models)
-        self._fill(entries)
+        if self.composed:
+            self._fill(entries)
 
     def _fill(self, entries: list[ModelEntry]) -> None:
         table: DataTable[Text] = self.query_one("#model-table", DataTable)

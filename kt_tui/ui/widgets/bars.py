@@ -31,7 +31,7 @@ def cells_of(values: Sequence[float], total: float, width: int) -> list[int]:
     position, reached = 0, 0.0
     for value in values:
         reached += max(value, 0.0)
-        end = min(round(reached / total * width), width)
+        end = round(min(reached / total, 1.0) * width)
         if value > 0 and end <= position:
             end = min(position + 1, width)
         cells.append(max(end - position, 0))

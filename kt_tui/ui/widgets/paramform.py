@@ -85,7 +85,6 @@ class ParameterRow(Vertical):
         self.parameter = parameter
         self._text = ""
         self._problem: str | None = None
-        self.HELP = help_of(parameter)
 
     def compose(self) -> ComposeResult:
         """The row."""
@@ -100,6 +99,10 @@ class ParameterRow(Vertical):
             yield Static(parameter.unit or "", classes="unit", markup=False)
             yield Static("", classes="origin", markup=False)
         yield Static(parameter.help, classes="help", markup=False)
+
+    def help_page(self) -> str:
+        """The parameter's own help."""
+        return help_of(self.parameter)
 
     @property
     def text(self) -> str:
