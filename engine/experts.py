@@ -92,6 +92,8 @@ class Experts:
         self._layer.load(
             number, gate.stored.raw, up.stored.raw, down.stored.raw, gate.scale, up.scale, down.scale
         )
+        for matrix in (gate, up, down):
+            matrix.stored.forget()
 
 
 class MixtureOfExperts:

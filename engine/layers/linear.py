@@ -47,17 +47,20 @@ class Linear:
             kernel, parts = stored.kernel, [matrix.stored.raw for matrix in matrices]
         else:
             kernel, parts = "f32", [matrix.float32().view(np.uint8).reshape(-1) for matrix in matrices]
+        weight = parts[0] if len(parts) == 1 else np.concatenate(parts)
         scales = [matrix.scale for matrix in matrices if matrix.scale is not None]
         self._kernels.append(
             cpu.Linear(
                 team,
                 kernel,
-                parts[0] if len(parts) == 1 else np.concatenate(parts),
+                weight,
                 np.concatenate(scales) if scales else None,
                 rows=sum(matrix.rows for matrix in matrices),
                 cols=self.columns,
             )
         )
+        for matrix in matrices:
+            matrix.stored.forget()
 
 
 def _joinable(matrices: Sequence[Matrix]) -> bool:

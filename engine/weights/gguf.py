@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.errors import CheckpointError
 from engine.gguf_header import GgufHeader, read_gguf_header
-from engine.weights.tensor import StoredTensor, map_file
+from engine.weights.tensor import MappedFile, StoredTensor
 
 _TOP = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -52,7 +52,7 @@ def open_gguf(path: Path) -> tuple[dict[str, Any], dict[str, StoredTensor]]:
     Raises:
         CheckpointError: The file is missing, cut short, damaged, or holds only a part of a model.
     """
-    data = map_file(path)
+    file = MappedFile(path)
     header = read_gguf_header(path)
     if header.needed_bytes > header.file_bytes:
         raise CheckpointError(
@@ -66,9 +66,7 @@ def open_gguf(path: Path) -> tuple[dict[str, Any], dict[str, StoredTensor]]:
             "`llama-gguf-split --merge` and load the result"
         )
     tensors = {
-        hub_name(name): StoredTensor(
-            name, path, row.type, row.shape, data[row.offset : row.offset + row.nbytes]
-        )
+        hub_name(name): StoredTensor(name, file, row.type, row.shape, row.offset, row.offset + row.nbytes)
         for name, row in header.tensors.items()
     }
     return gguf_config(header), tensors

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import CheckpointError
-from engine.weights.tensor import StoredTensor, map_file
+from engine.weights.tensor import MappedFile, StoredTensor
 
 MAX_HEADER = 100_000_000
 """The format's own limit for the header's length, in bytes."""
@@ -31,8 +31,8 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     Raises:
         CheckpointError: The file is missing, cut short or damaged.
     """
-    data = map_file(path)
-    size = data.size
+    file = MappedFile(path)
+    data, size = file.data, file.size
     if size < 8:
         raise CheckpointError(f"{path} is only {size} bytes long; it is cut short: download it again")
     length = int.from_bytes(data[:8].tobytes(), "little")
@@ -64,7 +64,7 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
                 f"{end - begin} bytes; download the file again"
             )
         needed = max(needed, base + end)
-        tensors[name] = StoredTensor(name, path, dtype, shape, data[base + begin : base + end])
+        tensors[name] = StoredTensor(name, file, dtype, shape, base + begin, base + end)
     if needed > size:
         raise CheckpointError(
             f"{path} is cut short ({size} of {needed} bytes that its header promises): download it again"
