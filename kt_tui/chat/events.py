@@ -43,7 +43,7 @@ class ChatOptions:
     """How to answer. None leaves a choice to the server.
 
     Attributes:
-        wait_s: Seconds to wait for a server that says it is still loading; 0 fails at once.
+        wait_s: Seconds to wait for a server that is not there yet or says it is still loading; 0 fails at once.
         silence_s: Seconds without a single byte after which the server counts as hung.
         extra: Further fields of the request, passed as they are.
     """
@@ -107,7 +107,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The server is still loading; the request will be sent again. ``progress`` is 0..1 or unknown."""
+    """The server is not ready; the request will be sent again. ``progress`` is 0..1 or unknown."""
 
     reason: str
     progress: float | None = None

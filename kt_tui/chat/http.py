@@ -10,15 +10,25 @@ from urllib.parse import urlsplit
 from kt_tui.chat.deltas import error_text
 from kt_tui.chat.events import ChatError, Endpoint
 from kt_tui.net import is_loopback
-from kt_tui.text import one_line
+from kt_tui.text import one_line, share
 
 if TYPE_CHECKING:
     import httpx
+
 
 BODY_LIMIT = 64 << 20  # bytes of an answer that is not streamed
 _ERROR_BODY_LIMIT = 1 << 16
 
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+
+
+class NotReadyError(ChatError):
+    """The server may be ready later: it says that it is loading, or does not listen yet."""
+
+    def __init__(self, message: str, reason: str, progress: float | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.progress = progress
 
 
 def new_client(endpoint: Endpoint, silence_s: float, connect_s: float = 5.0) -> httpx.AsyncClient:
@@ -78,6 +88,24 @@ def connection_sentence(endpoint: Endpoint, error: Exception) -> str:
     if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError | httpx.WriteError):
         return f"The server at {where} broke the connection off ({one_line(str(error)) or type(error).__name__})."
     return f"The exchange with {where} failed: {one_line(str(error)) or type(error).__name__}."
+
+
+def connect_error(endpoint: Endpoint, error: Exception) -> NotReadyError:
+    """No connection came about."""
+    return NotReadyError(connection_sentence(endpoint, error), f"no server answers at {endpoint.url('')} yet")
+
+
+def loading_error(words: str, document: Any) -> NotReadyError | None:
+    """What a status 503 means if the server is loading; None if it means something else."""
+    phase = document.get("phase") if isinstance(document, dict) else None
+    hints = ("loading", "starting", "not ready", "warming", "initializ")
+    if not isinstance(phase, str) and not any(hint in words.lower() for hint in hints):
+        return None
+    progress = share(document.get("progress")) if isinstance(document, dict) else None
+    details = [one_line(phase, 40)] if isinstance(phase, str) and phase else []
+    details += [f"{progress:.0%}"] if progress is not None else []
+    reason = "the model is loading" + (f" ({', '.join(details)})" if details else "")
+    return NotReadyError(f"{reason[0].upper()}{reason[1:]}; try again when it is ready.", reason, progress)
 
 
 async def read_limited(response: httpx.Response, limit: int) -> bytes:

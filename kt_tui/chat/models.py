@@ -35,9 +35,13 @@ async def served_models(endpoint: Endpoint, patience_s: float = 10.0) -> tuple[s
             client.stream("GET", endpoint.url("/v1/models")) as response,
         ):
             if response.status_code != 200:
-                words, _ = await http.read_error(response)
+                words, refusal = await http.read_error(response)
+                if response.status_code == 503 and (loading := http.loading_error(words, refusal)):
+                    raise loading
                 raise ChatError(http.status_sentence(endpoint, response.status_code, words))
             document = http.parse_json(await http.read_limited(response, _LIST_LIMIT))
+    except httpx.ConnectError as error:
+        raise http.connect_error(endpoint, error) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ChatError(http.connection_sentence(endpoint, error)) from error
     data = document.get("data") if isinstance(document, dict) else None

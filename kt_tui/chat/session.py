@@ -10,6 +10,7 @@ from typing import Any
 
 from kt_tui.chat.conversation import Conversation, Draft, Message, Status
 from kt_tui.chat.events import ChatError, ChatEvent, ChatOptions, Endpoint
+from kt_tui.chat.http import NotReadyError
 from kt_tui.chat.models import resolve_model
 from kt_tui.chat.store import ChatStore, HistoryError, Recorder
 from kt_tui.chat.stream import stream_chat
@@ -81,8 +82,8 @@ class Session:
         draft = Draft()
         stopped = False
         try:
-            if not self._settled and not self.options.wait_s:
-                await self.settle()
+            if not self._settled:
+                await self._settle_in_time()
             async with aclosing(
                 stream_chat(self.endpoint, self.conversation.request(), self.options)
             ) as events:
@@ -98,6 +99,14 @@ class Session:
         answer = draft.message(stopped=stopped)
         self.conversation.append(answer)
         return answer
+
+    async def _settle_in_time(self) -> None:
+        try:
+            await self.settle()
+        except NotReadyError:
+            # While there is time to wait, the stream waits, and settles the model itself.
+            if not self.options.wait_s:
+                raise
 
     def document(self, answer: Message) -> dict[str, Any]:
         """The answer as ``chat --once --json`` prints it."""

@@ -10,25 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from kt_tui.chat import http
 from kt_tui.chat.answer import AnswerReader
-from kt_tui.chat.events import ChatError, ChatEvent, ChatOptions, Endpoint, Failed, Waiting
+from kt_tui.chat.events import ChatError, ChatEvent, ChatOptions, Endpoint, Waiting
 from kt_tui.chat.finish import Stopwatch
 from kt_tui.chat.models import resolve_model, served_models
 from kt_tui.chat.sse import SseDecoder, SseError
-from kt_tui.text import one_line, share
+from kt_tui.text import one_line
 
 if TYPE_CHECKING:
     import httpx
 
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 5.0
-
-
-class _LoadingError(Exception):
-    """The server says that it is not ready yet."""
-
-    def __init__(self, reason: str, progress: float | None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.progress = progress
 
 
 class _StreamOptionsError(Exception):
@@ -59,23 +50,18 @@ async def stream_chat(
                 async for event in events:
                     yield event
             return
+        except _StreamOptionsError:
+            count_tokens = False
+        except http.NotReadyError as error:
+            if loop.time() + pause > due:
+                yield reader.fail(str(error))
+                return
+            yield Waiting(error.reason, error.progress)
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_WAIT)
         except ChatError as error:
             yield reader.fail(str(error))
             return
-        except _StreamOptionsError:
-            count_tokens = False
-        except _LoadingError as loading:
-            if loop.time() + pause > due:
-                yield Failed(f"The model is loading{_loading_words(loading)}; try again when it is ready.")
-                return
-            yield Waiting(f"the model is loading{_loading_words(loading)}", loading.progress)
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_WAIT)
-
-
-def _loading_words(loading: _LoadingError) -> str:
-    percent = "" if loading.progress is None else f", {loading.progress:.0%}"
-    return f" ({loading.reason}{percent})" if loading.reason else percent
 
 
 def _request_body(
@@ -124,6 +110,8 @@ async def _exchange(
                     document = http.parse_json(await http.read_limited(response, http.BODY_LIMIT))
                     for event in reader.whole(document):
                         yield event
+    except httpx.ConnectError as error:
+        raise http.connect_error(endpoint, error) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         for event in reader.broken_off(http.connection_sentence(endpoint, error)):
             yield event
@@ -162,10 +150,8 @@ async def _refused(endpoint: Endpoint, response: httpx.Response, body: Mapping[s
     """Raise what an error status means."""
     words, document = await http.read_error(response)
     status = response.status_code
-    if status == 503 and _means_loading(words, document):
-        phase = document.get("phase") if isinstance(document, dict) else None
-        progress = share(document.get("progress")) if isinstance(document, dict) else None
-        raise _LoadingError(one_line(phase, 40) if isinstance(phase, str) else "", progress)
+    if status == 503 and (loading := http.loading_error(words, document)):
+        raise loading
     if status in {400, 422} and "stream_options" in body and "stream_options" in words:
         raise _StreamOptionsError
     if status == 404:
@@ -176,10 +162,3 @@ async def _refused(endpoint: Endpoint, response: httpx.Response, body: Mapping[s
             "Choose one with --model."
         )
     raise ChatError(http.status_sentence(endpoint, status, words))
-
-
-def _means_loading(words: str, document: Any) -> bool:
-    if isinstance(document, dict) and "phase" in document:
-        return True
-    lowered = words.lower()
-    return any(word in lowered for word in ("loading", "starting", "not ready", "warming", "initializ"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
@@ -82,11 +83,11 @@ def _look(pid: int, known: _Watched | None) -> tuple[_Watched, int, int] | None:
             times = process.cpu_times()
             rss = process.memory_info().rss
             threads = process.num_threads()
-        try:
+        read: int | None = None
+        written: int | None = None
+        with contextlib.suppress(psutil.AccessDenied, OSError):
             io = process.io_counters()
             read, written = io.read_bytes, io.write_bytes
-        except (psutil.AccessDenied, OSError):
-            read = written = None
     except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
         return None
     return _Watched(process, times.user + times.system, read, written), rss, threads

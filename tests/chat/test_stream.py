@@ -389,6 +389,28 @@ async def test_a_loading_server_is_waited_for_on_request_without_a_storm(server)
     assert len(server.bodies) == 2
 
 
+async def test_a_list_of_models_that_is_loading_is_waited_for_too(server):
+    listing = server.rules["/v1/models"][0]
+    server.rules["/v1/models"] = [LOADING, listing]
+    server.stream(delta(content="now"), finish())
+    events = await collect(server, ChatOptions(wait_s=10), model="")
+    assert isinstance(events[0], Waiting)
+    assert isinstance(events[-1], Finished)
+
+
+async def test_a_server_that_is_not_there_yet_is_waited_for_on_request(server):
+    server.stream(delta(content="now"), finish())
+    await server.__aexit__()
+    stream = stream_chat(Endpoint(server.url, None, "served"), ASK, ChatOptions(wait_s=30))
+    first = await anext(stream)
+    assert isinstance(first, Waiting)
+    assert "no server answers" in first.reason
+    again = await asyncio.start_server(server._serve, "127.0.0.1", server.port)
+    async with again:
+        rest = [event async for event in stream]
+    assert isinstance(rest[-1], Finished)
+
+
 async def test_a_server_that_refuses_stream_options_is_asked_without(server):
     refusal = response(
         b'{"error": {"message": "unknown field stream_options"}}', "400 Bad Request", "application/json"

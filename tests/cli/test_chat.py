@@ -243,9 +243,10 @@ def test_on_a_plain_terminal_ctrl_c_stops_an_answer_and_the_chat_goes_on(server,
         child.expect("leaves")
         child.sendline("/info")
         child.expect("messages  2")
+        child.expect("> ")
         child.sendline("/system be kind")
-        child.sendline("/system")
-        child.expect("be kind")
+        child.expect("takes effect")
+        child.expect("> ")
         child.sendeof()
         child.expect(pexpect.EOF)
     finally:
