@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from engine import cpu
+from engine.errors import CheckpointError
 from engine.weights.formats import FP8_BLOCK, dequantize
 from engine.weights.loader import Loader, Matrix
 
@@ -75,6 +76,11 @@ class Embedding:
 
     def __init__(self, loader: Loader, name: str, vocab: int, hidden: int) -> None:
         self.matrix = loader.matrix(name, vocab, hidden)
+        if self.matrix.format.scaled:
+            raise CheckpointError(
+                f"{self.matrix.stored.path}: {name} is stored as {self.matrix.format.name}; "
+                "an embedding is expected in BF16 or F32"
+            )
         self.device = loader.device
         self._rows = self.matrix.stored.raw.reshape(vocab, -1)
 

@@ -211,6 +211,13 @@ def test_a_tensor_of_another_type(folder, name, dtype):
     assert "is stored as" in message
 
 
+def test_an_embedding_in_fp8(folder):
+    name = "model.embed_tokens.weight"
+    scale = {name + "_scale_inv": torch.ones(3, 2)}
+    rewrite(folder, lambda tensors: tensors.update({name: tensors[name].to(torch.float8_e4m3fn)} | scale))
+    assert f"{name} is stored as FP8" in complaint(folder)
+
+
 def test_experts_of_mixed_types(folder):
     name = "model.layers.1.block_sparse_moe.experts.3.w3.weight"
     rewrite(folder, lambda tensors: tensors.update({name: tensors[name].bfloat16()}))
