@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -159,14 +160,18 @@ async def test_closing_stops_a_load_at_its_next_report() -> None:
 
 
 async def test_closing_does_not_wait_for_a_load_that_hangs() -> None:
+    entered, go = threading.Event(), threading.Event()
+
     def load(_: EngineConfig, __: ProgressCallback) -> FakeRunner:
-        time.sleep(1)
+        entered.set()
+        go.wait(30)
         return FakeRunner()
 
     engine = Engine(CONFIG, sources=Sources(lambda _: text_model(), load))
     engine.start()
-    await until(lambda: engine.progress.phase == "checkpoint")
+    await until(entered.is_set)
     assert not await engine.close(0.1)
+    go.set()
     await engine.ended()
 
 
