@@ -25,13 +25,14 @@ _PROMPT_LIMIT = 16 << 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
+    parser.epilog = f"An API key is taken from {KEY_VARIABLES[0]}, so that no process list shows it."
     add = parser.add_argument
-    add("-H", "--host", help="host or URL of the server (default: the running engine, else server.host)")
+    add("-H", "--host", help="host or URL of the server (default: server.host, or where an engine runs)")
     add(
         "-p",
         "--port",
         type=_port,
-        help="port of the server (default: the running engine's, else server.port)",
+        help="port of the server (default: server.port, or the running engine's)",
     )
     add("-m", "--model", default="", help="id of the model (default: the first that the server lists)")
     add("-t", "--temperature", type=_temperature, help="randomness, 0 to 2 (default: chat.temperature)")

@@ -1,3 +1,4 @@
+import asyncio
 import contextlib
 import json
 import os
@@ -6,11 +7,13 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import aclosing
 
 import httpx
 import psutil
 import pytest
 
+from kt_tui.chat import ChatOptions, ContentDelta, Endpoint, Finished, stream_chat
 from kt_tui.cli.main import main
 
 
@@ -153,3 +156,27 @@ def test_killing_the_command_while_the_engine_loads_leaves_no_process(engine, po
     while running.tree() and time.monotonic() < due:
         time.sleep(0.1)
     assert running.tree() == []
+
+
+@pytest.mark.slow
+async def test_a_stopped_answer_stops_in_the_engine_and_the_next_one_is_answered(engine, port):
+    running = engine("smollm2", "-p", str(port), "--cpu-threads", "1", "--max-total-tokens", "1024")
+    await asyncio.to_thread(running.wait_ready)
+    endpoint = Endpoint(f"http://127.0.0.1:{port}")
+    question = [{"role": "user", "content": "Write a very long story."}]
+    pieces = 0
+    async with aclosing(stream_chat(endpoint, question, ChatOptions(max_tokens=800))) as events:
+        async for event in events:
+            pieces += isinstance(event, ContentDelta)
+            if pieces == 3:
+                break
+    async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(20):
+        while (await client.get(endpoint.url("/v1/loads"))).json()["loads"][0]["num_running_reqs"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    short = [{"role": "user", "content": "Hi"}]
+    *_, last = [event async for event in stream_chat(endpoint, short, ChatOptions(max_tokens=3))]
+    assert isinstance(last, Finished)
+    assert last.usage.completion_tokens <= 3
+    running.process.send_signal(signal.SIGTERM)
+    code, _, _ = await asyncio.to_thread(running.finish)
+    assert code == 0
