@@ -103,7 +103,7 @@ async def test_closing_lets_short_requests_end_and_aborts_long_ones() -> None:
     await engine.loaded()
     short = engine.submit(prompt("say ten"), GREEDY)
     long = engine.submit(prompt("forever"), GREEDY)
-    assert await engine.close(0.5)
+    assert await engine.close(1.5)
     assert (await short.collect())[0] == "ten"
     _, end = await long.collect()
     assert isinstance(end, FinishEvent)
