@@ -11,9 +11,9 @@ class CheckpointError(EngineError):
     """A model's files are missing, damaged or of a kind that this engine does not run."""
 
 
-class KvPoolFull(EngineError):
-    """The key-value cache has no room for the tokens of this step; nothing was changed."""
+class KvPoolFullError(EngineError):
+    """The key-value cache has no room for the tokens of this step; nothing was computed."""
 
 
-class ContextOverflow(EngineError):
-    """A sequence would grow past the model's context length; nothing was changed."""
+class ContextOverflowError(EngineError):
+    """A sequence would grow past the model's context length; nothing was computed."""

@@ -18,7 +18,7 @@ import torch
 from engine import cpu
 from engine.batch import make_batch
 from engine.budget import ModelShape, default_total_tokens, kv_bytes, model_shape, whole_pages
-from engine.errors import ContextOverflow, EngineError, KvPoolFull
+from engine.errors import ContextOverflowError, EngineError, KvPoolFullError
 from engine.models.registry import Model, build_model
 from engine.pages import KvCache, PageTable
 from engine.progress import Progress, ProgressCallback, ignore
@@ -161,8 +161,8 @@ class Runner:
             For each row the float32 logits ``[vocab_size]`` after its last token, or None if not wanted.
 
         Raises:
-            KvPoolFull: The cache has no room (call `reserve` first to find out); nothing was computed.
-            ContextOverflow: A sequence would grow past `context_length`; nothing was computed.
+            KvPoolFullError: The cache has no room (call `reserve` first to find out); nothing was computed.
+            ContextOverflowError: A sequence would grow past `context_length`; nothing was computed.
             ValueError: A row is empty, a token id is out of range, or a sequence is closed or named twice.
         """
         if not rows:
@@ -170,7 +170,7 @@ class Runner:
         self._check(rows)
         for row in rows:
             if not self.reserve(row.sequence, len(row.tokens)):
-                raise KvPoolFull(
+                raise KvPoolFullError(
                     f"the KV cache of {self._cache.pool.tokens} tokens is full: "
                     "end or shorten a conversation, or start with a larger --max-total-tokens"
                 )
@@ -192,7 +192,7 @@ class Runner:
                 raise ValueError(f"a row needs token ids from 0 to {self.vocab_size - 1}")
             length = row.sequence.length + len(row.tokens)
             if length > self.context_length:
-                raise ContextOverflow(
+                raise ContextOverflowError(
                     f"{length} tokens do not fit into the context of {self.context_length}: shorten the conversation"
                 )
 

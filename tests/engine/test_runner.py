@@ -7,7 +7,7 @@ import torch
 
 from engine.budget import PAGE_TOKENS, model_shape
 from engine.config import EngineConfig
-from engine.errors import CheckpointError, ContextOverflow, EngineError, KvPoolFull
+from engine.errors import CheckpointError, ContextOverflowError, EngineError, KvPoolFullError
 from engine.runner import Row, Runner, Sequence, choose_device, choose_kv_tokens
 
 
@@ -107,7 +107,7 @@ def test_a_full_cache_is_told_before_and_refused_at_the_step(llama):
     first, second = runner.open_sequence(), runner.open_sequence()
     assert runner.reserve(first, 2 * PAGE_TOKENS)
     assert not runner.reserve(second, PAGE_TOKENS + 1)
-    with pytest.raises(KvPoolFull, match="192 tokens"):
+    with pytest.raises(KvPoolFullError, match="192 tokens"):
         runner.step(
             [Row(first, [1], want_logits=True), Row(second, [1] * (PAGE_TOKENS + 1), want_logits=True)]
         )
@@ -118,7 +118,7 @@ def test_a_full_cache_is_told_before_and_refused_at_the_step(llama):
 def test_the_context_ends_with_a_sentence(runner):
     sequence = runner.open_sequence()
     feed(runner, sequence, prompt(512))
-    with pytest.raises(ContextOverflow, match="512"):
+    with pytest.raises(ContextOverflowError, match="512"):
         runner.step([Row(sequence, [1], want_logits=True)])
     assert sequence.length == 512
 
