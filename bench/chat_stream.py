@@ -96,8 +96,10 @@ def panel(url: str, messages: int, *, stream: bool) -> None:
     ]
 
     async def fill(_pilot: object) -> None:
+        # A mode of its own: a screen on top of another is painted again whenever the other one is.
         screen = ChatScreen(Endpoint(url))
-        await app.push_screen(screen)
+        app.add_mode("bench", lambda: screen)
+        await app.switch_mode("bench")
         screen.controller.replace(Conversation(messages=history))
         if stream:
             screen.controller.submit("streamed-now")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.actions import SkipAction
@@ -24,6 +25,7 @@ from kt_tui.ui.widgets.transcript import Answer, Transcript
 if TYPE_CHECKING:
     from kt_tui.monitor import Snapshot
 
+DESCRIBE_S = 0.25
 EMPTY = "Nothing said yet.\n\nWrite below and press enter; / lists the commands."
 
 
@@ -47,6 +49,8 @@ class ChatScreen(ModeScreen):
         self._stream = stream
         self._editing = False
         self._restorable = True
+        self._described: tuple[bool, tuple[str, ...], str] | None = None
+        self._described_at = 0.0
         self._history: ChatHistory
         self.controller: ChatController
 
@@ -246,8 +250,13 @@ class ChatScreen(ModeScreen):
 
     # --- what is shown about it ----------------------------------------------------------------------------
 
-    def _state_changed(self, _state: TurnState) -> None:
-        self._describe()
+    def _state_changed(self, state: TurnState) -> None:
+        """The counters of a running answer change with every piece; four times a second is often enough to read."""
+        now = time.monotonic()
+        standing = (state.busy, state.queued, state.waiting)
+        if standing != self._described or now - self._described_at > DESCRIBE_S:
+            self._described, self._described_at = standing, now
+            self._describe()
 
     def _describe(self) -> None:
         """Brings the field's border, the strip and the empty hint up to date."""

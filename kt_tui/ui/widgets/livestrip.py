@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import ClassVar
 
 from rich.segment import Segment
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -33,9 +35,10 @@ class LiveStrip(Widget):
 
     def show(self, rows: Sequence[tuple[str, str]]) -> None:
         """Draws these rows if they differ from what is drawn."""
-        if tuple(rows) != self._rows:
-            self._rows = tuple(rows)
-            self.refresh()
+        before, self._rows = self._rows, tuple(rows)
+        for y, (old, new) in enumerate(zip_longest(before, self._rows)):
+            if old != new:
+                self.refresh(Region(0, y, self.size.width, 1))
 
     def render_line(self, y: int) -> Strip:
         """One row."""

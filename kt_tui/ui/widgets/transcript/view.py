@@ -266,7 +266,7 @@ While you are at the end, the view follows new text; scroll up and it stays wher
         above = self.layout_rows.starts[index] == row  # the blank row before a message belongs to none
         margin = self._margin(index, first=first, barred=not above)
         strip = Strip.join([margin, line.strip]) if line else margin
-        strip = strip.crop_extend(0, width, base)
+        strip = strip.crop_extend(0, width, base).simplify()
         selection = self.text_selection
         if selection is not None and (span := selection.get_span(row)) is not None:
             style = self.screen.get_component_rich_style("screen--selection")
@@ -286,10 +286,10 @@ While you are at the end, the view follows new text; scroll up and it stays wher
             Kind.ERROR: palette.error,
         }
         bar = CURSOR if barred and self.has_focus and index == self.cursor else " "
-        label = entry.label if first else ""
-        return Strip(
-            [Segment(bar, palette.cursor), Segment(f"{label:<{MARGIN - 1}}", styles[entry.kind])], MARGIN
-        )
+        if bar == " " and not first:
+            return Strip([Segment(" " * MARGIN, palette.text)], MARGIN)
+        label = f"{entry.label if first else '':<{MARGIN - 1}}"
+        return Strip([Segment(bar, palette.cursor), Segment(label, styles[entry.kind])], MARGIN)
 
     # --- selection -----------------------------------------------------------------------------------------
 
