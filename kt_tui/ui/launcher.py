@@ -13,11 +13,13 @@ from kt_tui.services import LaunchRequest, build_services
 _INSTEAD = "use `kt-tui run MODEL` to start an engine and `kt-tui chat` to talk to it"
 
 
-def terminal_problem(stdin: TextIO, stdout: TextIO, environ: Mapping[str, str]) -> str | None:
-    """Why the full screen cannot be shown, in one sentence; None if it can."""
-    if not stdin.isatty() or not stdout.isatty():
-        which = "input" if not stdin.isatty() else "output"
-        return f"the full screen needs a terminal, and standard {which} is none; {_INSTEAD}"
+def terminal_problem(
+    stdin: TextIO, stdout: TextIO, stderr: TextIO, environ: Mapping[str, str]
+) -> str | None:
+    """Why the full screen cannot be shown, in one sentence; None if it can. Textual draws on standard error."""
+    for which, stream in (("input", stdin), ("output", stdout), ("error", stderr)):
+        if not stream.isatty():
+            return f"the full screen needs a terminal, and standard {which} is none; {_INSTEAD}"
     if environ.get("TERM") == "dumb":
         return f"this terminal cannot place text on the screen (TERM=dumb); {_INSTEAD}"
     return None
@@ -57,7 +59,7 @@ def open_panel(model: str | None, extra: Sequence[str]) -> int:
     Raises:
         UsageError: No terminal, an unknown model, or a bad launch option.
     """
-    if problem := terminal_problem(sys.stdin, sys.stdout, os.environ):
+    if problem := terminal_problem(sys.stdin, sys.stdout, sys.stderr, os.environ):
         raise UsageError(problem)
     services = build_services(os.environ)
     opening = None

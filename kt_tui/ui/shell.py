@@ -15,6 +15,7 @@ from textual.widget import Widget
 from kt_tui.errors import KtError
 from kt_tui.paths import shipped
 from kt_tui.ui import clipboard, crash, theming
+from kt_tui.ui.keymap import read_alt_digits_as_alt, user_keys
 from kt_tui.ui.modes import Mode, available_modes
 
 if TYPE_CHECKING:
@@ -78,12 +79,8 @@ class Shell(App[int]):
         self._screen_stacks = {first_mode: []}
         self._own_themes: tuple[str, ...] = ()
         self._theme_problems = self._register_themes()
-        keys = {
-            key.removeprefix("keys."): str(setting.value)
-            for key, setting in services.config.settings.items()
-            if key.startswith("keys.")
-        }
-        if keys:
+        read_alt_digits_as_alt()
+        if keys := user_keys(services.config):
             self.set_keymap(keys)
 
     def _fatal_error(self) -> None:

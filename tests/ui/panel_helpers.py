@@ -227,7 +227,12 @@ async def settled(pilot: Pilot[Any]) -> None:
     app = pilot.app
     assert isinstance(app, KtApp)
     await wait_until(pilot, lambda: app.services.known_machine is not None and app.screen.is_attached)
-    await app.workers.wait_for_complete()
+    await calm(pilot)
+
+
+async def calm(pilot: Pilot[Any]) -> None:
+    """All work in the background has ended (or was replaced by newer work), and what it changed is drawn."""
+    await wait_until(pilot, lambda: all(worker.is_finished for worker in pilot.app.workers))
     await pilot.pause()
 
 

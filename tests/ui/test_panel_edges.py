@@ -24,22 +24,23 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("stdin", "stdout", "environ", "word"),
+    ("stdin", "stdout", "stderr", "environ", "word"),
     [
-        (io.StringIO(), Terminal(), {"TERM": "xterm"}, "input"),
-        (Terminal(), io.StringIO(), {"TERM": "xterm"}, "output"),
-        (Terminal(), Terminal(), {"TERM": "dumb"}, "TERM=dumb"),
+        (io.StringIO(), Terminal(), Terminal(), {"TERM": "xterm"}, "input"),
+        (Terminal(), io.StringIO(), Terminal(), {"TERM": "xterm"}, "output"),
+        (Terminal(), Terminal(), io.StringIO(), {"TERM": "xterm"}, "error"),
+        (Terminal(), Terminal(), Terminal(), {"TERM": "dumb"}, "TERM=dumb"),
     ],
 )
 def test_without_a_screen_the_way_out_is_named(
-    stdin: io.StringIO, stdout: io.StringIO, environ: dict[str, str], word: str
+    stdin: io.StringIO, stdout: io.StringIO, stderr: io.StringIO, environ: dict[str, str], word: str
 ) -> None:
-    problem = terminal_problem(stdin, stdout, environ)
+    problem = terminal_problem(stdin, stdout, stderr, environ)
     assert problem is not None
     assert word in problem
     assert "kt-tui run" in problem
     assert "kt-tui chat" in problem
-    assert terminal_problem(Terminal(), Terminal(), {"TERM": "xterm-256color"}) is None
+    assert terminal_problem(Terminal(), Terminal(), Terminal(), {"TERM": "xterm-256color"}) is None
 
 
 def test_a_pipe_gets_one_sentence_and_code_2(kt_home: Path) -> None:
@@ -63,6 +64,7 @@ def test_a_misspelt_model_is_told_before_the_screen_opens(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("TERM", "xterm")
     with pytest.raises(UnknownModel, match="demo"):
         open_panel("demmo", [])
@@ -158,3 +160,19 @@ async def test_an_unexpected_error_ends_in_one_sentence_and_a_report(
     assert app.return_code == 1
     assert "Traceback" not in capsys.readouterr().err
     assert "ZeroDivisionError" in report.read_text()
+
+
+def test_alt_digits_of_plain_terminals_are_alt_digits_and_real_characters_stay() -> None:
+    from textual._xterm_parser import XTermParser
+    from textual.events import Key
+
+    from kt_tui.ui.keymap import read_alt_digits_as_alt
+
+    def keys(sequence: str) -> list[str]:
+        parser = XTermParser(debug=False)
+        return [event.key for part in (sequence, "") for event in parser.feed(part) if isinstance(event, Key)]
+
+    read_alt_digits_as_alt()
+    assert [keys(f"\x1b{digit}") for digit in "146"] == [["alt+1"], ["alt+4"], ["alt+6"]]
+    assert keys("§") == ["section_sign"]
+    assert keys("\x1b[15~") == ["f5"]

@@ -19,7 +19,7 @@ from kt_tui.ui.screens.dialogs import Ask, AskText
 from kt_tui.ui.screens.launch import LaunchScreen
 from kt_tui.ui.widgets.choice import Choice
 from kt_tui.ui.widgets.paramform import ParameterForm, ParameterRow, typed_problem
-from tests.ui.panel_helpers import GIB, MACHINE, PanelServices, settled, toasts, wait_until
+from tests.ui.panel_helpers import GIB, MACHINE, PanelServices, calm, settled, toasts, wait_until
 
 
 def row(app: KtApp, name: str) -> ParameterRow:
@@ -170,7 +170,7 @@ async def test_a_profile_is_never_replaced_unasked(services: PanelServices, kt_p
         await wait_until(pilot, lambda: isinstance(app.screen, Ask) and app.screen.is_attached)
         await pilot.press("escape")
         await wait_until(pilot, lambda: isinstance(app.screen, LaunchScreen))
-        await app.workers.wait_for_complete()
+        await calm(pilot)
         assert dict(load_profile(kt_paths, "fast").options) == {"cpu-threads": 1}
 
 

@@ -6,6 +6,7 @@ A difference is shown by ``pytest --snapshot-report``; ``pytest --snapshot-updat
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +14,9 @@ from textual.pilot import Pilot
 
 from kt_tui.services import LaunchRequest
 from kt_tui.supervise.types import EngineState
-from kt_tui.ui import monitor_text
 from kt_tui.ui.app import KtApp
 from kt_tui.ui.widgets import statusbar
-from tests.ui.panel_helpers import BUSY, PanelServices, settled, snapshot, wait_until
+from tests.ui.panel_helpers import BUSY, PanelServices, calm, settled, snapshot, wait_until
 
 SIZES = [(120, 40), (80, 24)]
 Compare = Callable[..., bool]
@@ -40,7 +40,6 @@ def still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kt_tui.launch.command.sys, "executable", "/opt/kt/bin/python")
     for module in (statusbar, home, monitor):
         monkeypatch.setattr(module, "time", FrozenClock)
-    assert monitor_text is not None
 
 
 def run_before(services: PanelServices, mode: str, *, busy: bool) -> Callable[[Pilot[Any]], Awaitable[None]]:
@@ -64,10 +63,9 @@ def run_before(services: PanelServices, mode: str, *, busy: bool) -> Callable[[P
             )
         for tick in range(60):
             speed = 18.4 if tick % 10 else 6.0
-            figures = {**BUSY, "engine": monitor_text_figures(speed)} if busy else {}
+            figures = {**BUSY, "engine": figures_at(speed)} if busy else {}
             services.sampler.publish(snapshot(at=1000.0 + tick, **figures))
-        await app.workers.wait_for_complete()
-        await pilot.pause()
+        await calm(pilot)
         if mode == "launch":
             await wait_until(pilot, lambda: app.screen.plan is not None)
         await pilot.pause()
@@ -77,10 +75,8 @@ def run_before(services: PanelServices, mode: str, *, busy: bool) -> Callable[[P
     return prepare
 
 
-def monitor_text_figures(speed: float) -> Any:
+def figures_at(speed: float) -> Any:
     """The engine's figures at a speed."""
-    from dataclasses import replace
-
     return replace(BUSY["engine"], tokens_per_s=speed)
 
 

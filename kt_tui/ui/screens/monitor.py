@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from kt_tui.monitor import Snapshot
 
 SERIES = (
-    ("tokens_per_s", "Tokens per second", 1.0),
-    ("kv_usage", "KV cache used, percent", 100.0),
-    ("cpu", "CPU busy, percent", 1.0),
+    ("tokens_per_s", "Tokens per second", 1.0, 0.0),
+    ("kv_usage", "KV cache used, percent", 100.0, 100.0),
+    ("cpu", "CPU busy, percent", 1.0, 100.0),
 )
-"""The graphs: series of the sampler's history, title, factor."""
+"""The graphs: series of the sampler's history, title, factor, least upper edge."""
 
 
 NO_FIGURES = "no figures yet"
@@ -74,10 +74,10 @@ class MonitorScreen(ModeScreen):
                 with Vertical(id="process", classes="box") as process:
                     process.border_title = "Process"
                     yield Facts(12, id="process-facts")
-            for name, title, _ in SERIES:
+            for name, title, _, floor in SERIES:
                 with Vertical(id=f"history-{name}", classes="box history") as history:
                     history.border_title = title
-                    yield Graph(id=f"graph-{name}")
+                    yield Graph(id=f"graph-{name}", floor=floor)
 
     def on_mount(self) -> None:
         """Follow the sampler and the engine."""
@@ -131,7 +131,7 @@ class MonitorScreen(ModeScreen):
         """All of them where there is height for them, else the chosen one."""
         several = self.has_class("-tall")
         history = self.services.sampler.history
-        for index, (name, title, factor) in enumerate(SERIES):
+        for index, (name, title, factor, _) in enumerate(SERIES):
             box = self.query_one(f"#history-{name}")
             box.display = several or index == self._series
             if not box.display:

@@ -72,7 +72,9 @@ class CoreStrip(Widget):
             self.refresh(layout=layout)
 
     def _bar_columns(self, width: int) -> int:
-        return max(min(width // BAR_CELL, len(self._busy)), 1)
+        most = max(min(width // BAR_CELL, len(self._busy)), 1)
+        rows = -(-len(self._busy) // most)
+        return -(-len(self._busy) // rows) if self._busy else 1
 
     def _as_bars(self, width: int) -> bool:
         return -(-len(self._busy) // self._bar_columns(width)) <= MOST_BAR_ROWS
