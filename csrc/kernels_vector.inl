@@ -347,7 +347,7 @@ FormatKernels exact(Activation activation, GemvFn function, ConvertFn convert) {
 
 FormatKernels fast(GemvFn function) { return {kActInt8, function, 1 << 30, nullptr, nullptr, 1, kChunk, 1}; }
 
-void install_vector(Kernels& table) {
+[[maybe_unused]] void install_vector(Kernels& table) {
   table.formats[kF32][kExact] = exact(kActF32, gemv<GemvF32>, convert_plain<F32Tile>);
   table.formats[kBf16][kExact] = exact(kActF32, gemv<GemvBf16>, convert_plain<Bf16Tile>);
   table.formats[kFp8Block128][kExact] = exact(kActF32, gemv<GemvFp8>, convert_fp8);

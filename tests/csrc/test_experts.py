@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import kernel_cases as cases
-import numpy as np
 import kernel_oracle as oracle
+import numpy as np
 import pytest
 import torch
 
