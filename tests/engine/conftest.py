@@ -46,6 +46,22 @@ class Case:
             steps.append((int(logits.argmax()), logits))
         return steps
 
+    def router_margin(self, ids: list[int]) -> float:
+        """How far the last token's worst chosen expert is from the best one left out, over all layers."""
+        margins: list[float] = []
+
+        def note(_module: object, inputs: tuple[torch.Tensor, ...], output: tuple[torch.Tensor, ...]) -> None:
+            scores = torch.sigmoid(output[0][-1].float()) + inputs[1]
+            k = output[2].shape[-1]
+            best = scores.sort(descending=True).values
+            margins.append(float(best[k - 1] - best[k]) if k < len(best) else 1.0)
+
+        hooks = [layer.mlp.gate.register_forward_hook(note) for layer in self.oracle.model.layers]
+        self.logits(ids)
+        for hook in hooks:
+            hook.remove()
+        return min(margins)
+
     def routed(self, ids: list[int]) -> list[list[int]]:
         """How many tokens the oracle sends to each expert, a list for each layer."""
         counts: list[list[int]] = []
