@@ -22,6 +22,7 @@ from textual.strip import Strip
 
 from kt_tui.supervise.log import LogLine
 from kt_tui.ui.logmodel import LEVEL_NAMES, Level, LogModel, Pattern, Row
+from kt_tui.ui.widgets.scrolling import resize_content
 from kt_tui.ui.widgets.transcript.cells import wrap
 from kt_tui.ui.widgets.transcript.lines import Line
 from kt_tui.ui.widgets.transcript.selecting import highlight, selected_text
@@ -204,8 +205,7 @@ class LogView(ScrollView, can_focus=True):
             window = self.scrollable_content_region.height
             total = self._total()
             size = Size(self.scrollable_content_region.width, max(total, 1))
-            if size != self.virtual_size:
-                self.virtual_size = size
+            resize_content(self, size)
             self._move_to(total - window if self.follow else self.scroll_offset.y - shift)
         finally:
             self._placing = False
@@ -282,17 +282,21 @@ class LogView(ScrollView, can_focus=True):
         offset = len(line.strip.text) - len(strip.text) if self._side else 0
         body = strip.crop_extend(0, width - self._clock, base).apply_offsets(offset, position)
         if self.current is row:
-            body = Strip(
-                [part._replace(style=(part.style or base) + self._mark()) for part in body], body.cell_length
-            )
+            body = self._marked(body)
         if not self._clock:
             return body
         return Strip.join(
             [Strip([Segment(f"{clock:<{self._clock}}", self._style("time"))], self._clock), body]
         )
 
-    def _mark(self) -> Style:
-        return Style(bgcolor=self._style("current").bgcolor)
+    def _marked(self, strip: Strip) -> Strip:
+        """The row of the current match: its background differs, except where something is highlighted already."""
+        mark, plain = Style(bgcolor=self._style("current").bgcolor), self.rich_style.bgcolor
+        parts = [
+            part._replace(style=part.style + mark) if part.style and part.style.bgcolor == plain else part
+            for part in strip
+        ]
+        return Strip(parts, strip.cell_length)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The selected text, without the clock and without wraps."""

@@ -28,7 +28,7 @@ class Run(NamedTuple):
     style: Style
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Line:
     """One row of exact width. ``text_start:text_end`` of the strip's text is content, the rest is decoration.
 

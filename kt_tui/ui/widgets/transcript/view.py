@@ -16,6 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
+from kt_tui.ui.widgets.scrolling import resize_content
 from kt_tui.ui.widgets.transcript.entries import Answer, Entry, Kind
 from kt_tui.ui.widgets.transcript.layout import Drawn, Layout, Place, changed_rows
 from kt_tui.ui.widgets.transcript.palette import ROLE_CSS, Palette, component_classes
@@ -94,6 +95,7 @@ While you are at the end, the view follows new text; scroll up and it stays wher
         self._styles_stale = False
         self._placing = False
         self._painted: list[Drawn] = []
+        self._strips: dict[int, tuple[object, Strip]] = {}
 
     # --- content -------------------------------------------------------------------------------------------
 
@@ -193,8 +195,7 @@ While you are at the end, the view follows new text; scroll up and it stays wher
         try:
             height = max(self.layout_rows.height, 1)
             size = Size(self.scrollable_content_region.width, height)
-            if size != self.virtual_size:
-                self.virtual_size = size
+            resize_content(self, size)
             if row != self.scroll_offset.y:
                 self.set_reactive(ScrollView.scroll_target_y, row)
                 self.scroll_y = row
@@ -263,18 +264,27 @@ While you are at the end, the view follows new text; scroll up and it stays wher
         if row >= self.layout_rows.height:
             return Strip.blank(width, base)
         index, line, first = self.layout_rows.line(row, self.palette)
-        above = self.layout_rows.starts[index] == row  # the blank row before a message belongs to none
-        margin = self._margin(index, first=first, barred=not above)
+        # The blank row before a message belongs to none.
+        barred = self.has_focus and index == self.cursor and self.layout_rows.starts[index] != row
+        selection = self.text_selection
+        span = selection.get_span(row) if selection is not None else None
+        key = (line, index, first, barred, width, self._palette)
+        if span is None and (kept := self._strips.get(row)) is not None and kept[0] == key:
+            return kept[1]  # the same object, so that Textual's own caches hold as well
+        margin = self._margin(index, first=first, barred=barred)
         strip = Strip.join([margin, line.strip]) if line else margin
         strip = strip.crop_extend(0, width, base).simplify()
-        selection = self.text_selection
-        if selection is not None and (span := selection.get_span(row)) is not None:
+        if span is not None:
             style = self.screen.get_component_rich_style("screen--selection")
             first_column = MARGIN + (line.text_start if line else 0)
             last_column = MARGIN + (line.text_end if line else 0)
             end = last_column if span[1] < 0 else min(span[1], last_column)
-            strip = highlight(strip, (max(span[0], first_column), max(end, 0)), style)
-        return strip.apply_offsets(0, row)
+            return highlight(strip, (max(span[0], first_column), max(end, 0)), style).apply_offsets(0, row)
+        strip = strip.apply_offsets(0, row)
+        if len(self._strips) > 1_000:
+            self._strips.clear()
+        self._strips[row] = (key, strip)
+        return strip
 
     def _margin(self, index: int, *, first: bool, barred: bool) -> Strip:
         palette = self.palette
@@ -285,7 +295,7 @@ While you are at the end, the view follows new text; scroll up and it stays wher
             Kind.NOTE: palette.note,
             Kind.ERROR: palette.error,
         }
-        bar = CURSOR if barred and self.has_focus and index == self.cursor else " "
+        bar = CURSOR if barred else " "
         if bar == " " and not first:
             return Strip([Segment(" " * MARGIN, palette.text)], MARGIN)
         label = f"{entry.label if first else '':<{MARGIN - 1}}"
