@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,30 +48,55 @@ OnProgress = Callable[["PrepareProgress"], None]
 class Services:
     """The domain, as the screens see it. Methods marked *blocking* belong into a worker thread.
 
+    What takes time to import or to read is made at its first use, so that the screen is painted before.
+
     Args:
         paths: The user's folders.
         environ: The environment of the panel.
-        supervisor: The one engine process.
-        sampler: Live figures.
-        machine: Reads the machine; called once, in a worker thread.
+        supervisor: The one engine process; None makes the real one.
+        sampler: Live figures; None makes the real one.
+        machine: Reads the machine (once, in a worker thread); None reads this one.
     """
 
     def __init__(
         self,
         paths: Paths,
         environ: Mapping[str, str],
-        supervisor: Supervisor,
-        sampler: Sampler,
+        supervisor: Supervisor | None = None,
+        sampler: Sampler | None = None,
         machine: Callable[[], Machine] | None = None,
     ) -> None:
         self.paths = paths
         self.environ = environ
-        self.supervisor = supervisor
-        self.sampler = sampler
         self.config = load_config(paths, environ)
+        self._supervisor = supervisor
+        self._sampler = sampler
         self._read_machine = machine
         self._machine: Machine | None = None
         self._machine_lock = threading.Lock()
+
+    @cached_property
+    def supervisor(self) -> Supervisor:
+        """The one engine process."""
+        if self._supervisor is not None:
+            return self._supervisor
+        from kt_tui.supervise import Supervisor
+
+        return Supervisor(self.paths, self.environ)
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        """Live figures of the machine and the engine."""
+        if self._sampler is not None:
+            return self._sampler
+        from kt_tui.monitor import Sampler
+
+        supervisor, environ = self.supervisor, self.environ
+        return Sampler(
+            target=lambda: engine_target(supervisor.status, supervisor.api_key),
+            gpus=lambda: read_gpus(environ),
+            interval=refresh_seconds(self.config),
+        )
 
     @property
     def known_machine(self) -> Machine | None:
@@ -183,17 +209,7 @@ def engine_target(status: EngineStatus, api_key: str | None) -> EngineTarget | N
 
 def build_services(environ: Mapping[str, str]) -> Services:
     """The real services of this user and this machine. Starts nothing."""
-    from kt_tui.monitor import Sampler
-    from kt_tui.supervise import Supervisor
-
-    paths = user_paths(environ)
-    supervisor = Supervisor(paths)
-    sampler = Sampler(
-        target=lambda: engine_target(supervisor.status, supervisor.api_key), gpus=lambda: read_gpus(environ)
-    )
-    services = Services(paths, environ, supervisor, sampler)
-    sampler.interval = refresh_seconds(services.config)
-    return services
+    return Services(user_paths(environ), environ)
 
 
 def refresh_seconds(config: Config) -> float:

@@ -16,18 +16,26 @@ from kt_tui.errors import KtError
 from kt_tui.services import LaunchRequest
 from kt_tui.supervise.types import EngineState, EngineStatus
 from kt_tui.ui.alerts import alerts
-from kt_tui.ui.commands import KtCommands
 from kt_tui.ui.nextstep import DEMO_MODEL
 from kt_tui.ui.shell import Shell
 from kt_tui.ui.starting import Activity, Starter
 
 if TYPE_CHECKING:
+    from textual.command import Provider
+
     from kt_tui.hardware import Machine
     from kt_tui.monitor import Snapshot
     from kt_tui.services import Services
 
 _FOLLOWING_MODES = {"home", "models", "launch"}
 """Where a user waits for the engine; from elsewhere the panel does not jump to the chat by itself."""
+
+
+def _palette_provider() -> type[Provider]:
+    """Imported when the palette is opened first."""
+    from kt_tui.ui.commands import KtCommands
+
+    return KtCommands
 
 
 class SnapshotTaken(Message):
@@ -46,7 +54,7 @@ class KtApp(Shell):
         opening: The launch that the command line named: its form is opened.
     """
 
-    COMMANDS: ClassVar = {KtCommands}
+    COMMANDS: ClassVar = {_palette_provider}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f5", "toggle_engine", "Start/stop", show=False, id="app.engine"),
     ]
@@ -65,20 +73,16 @@ class KtApp(Shell):
         self.starter = Starter(services, self._set_activity)
         self.last_request: LaunchRequest | None = None
         self.profile_names: tuple[str, ...] = ()
+        self.snapshot: Snapshot | None = None
+        """The newest figures, if there are any yet."""
         self._opens_chat = False
         self._stop_listening: list[Callable[[], None]] = []
 
     # -- life -------------------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        """Follow the engine and the sampler; read the slow things in threads."""
-        supervisor, sampler = self.services.supervisor, self.services.sampler
-        self.engine_status = supervisor.status
-        self._stop_listening = [
-            supervisor.subscribe(self._set_engine_status),
-            sampler.subscribe(self._take_snapshot),
-        ]
-        self._begin()
+        """Paint first; all else follows."""
+        self.call_after_refresh(self._begin)
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         """Called in the sampler's thread."""
@@ -86,7 +90,14 @@ class KtApp(Shell):
 
     @work(group="begin")
     async def _begin(self) -> None:
-        self.services.sampler.start()
+        """Follow the engine and the sampler; read the slow things in threads."""
+        supervisor = self.services.supervisor
+        sampler = await asyncio.to_thread(lambda: self.services.sampler)
+        self._stop_listening = [
+            supervisor.subscribe(self._set_engine_status),
+            sampler.subscribe(self._take_snapshot),
+        ]
+        sampler.start()
         self.read_machine()
         self.read_profiles()
         for problem in self.notes:
@@ -106,11 +117,6 @@ class KtApp(Shell):
         await self.services.supervisor.close()
 
     # -- what screens use -------------------------------------------------------------------------------------
-
-    @property
-    def snapshot(self) -> Snapshot | None:
-        """The newest figures, if there are any yet."""
-        return self.services.sampler.latest
 
     @property
     def alerts(self) -> tuple[str, ...]:
@@ -165,6 +171,7 @@ class KtApp(Shell):
 
     def on_snapshot_taken(self, message: SnapshotTaken) -> None:
         """Tell everyone."""
+        self.snapshot = message.snapshot
         self.snapshot_signal.publish(message.snapshot)
 
     async def open_launch_form(self, model: str) -> None:

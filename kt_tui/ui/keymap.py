@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 
 from kt_tui.config import Config
@@ -16,7 +18,7 @@ def read_alt_digits_as_alt() -> None:
     types characters sends the characters themselves, so that nothing is lost.
     """
     for digit in "0123456789":
-        ANSI_SEQUENCES_KEYS.pop(f"\x1b{digit}", None)
+        cast("dict[str, object]", ANSI_SEQUENCES_KEYS).pop(f"\x1b{digit}", None)
 
 
 def user_keys(config: Config) -> dict[str, str]:

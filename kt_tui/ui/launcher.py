@@ -13,9 +13,7 @@ from kt_tui.services import LaunchRequest, build_services
 _INSTEAD = "use `kt-tui run MODEL` to start an engine and `kt-tui chat` to talk to it"
 
 
-def terminal_problem(
-    stdin: TextIO, stdout: TextIO, stderr: TextIO, environ: Mapping[str, str]
-) -> str | None:
+def terminal_problem(stdin: TextIO, stdout: TextIO, stderr: TextIO, environ: Mapping[str, str]) -> str | None:
     """Why the full screen cannot be shown, in one sentence; None if it can. Textual draws on standard error."""
     for which, stream in (("input", stdin), ("output", stdout), ("error", stderr)):
         if not stream.isatty():

@@ -140,7 +140,7 @@ class Shell(App[int]):
         wanted = str(self.services.config.get("ui.theme"))
         known = self.available_themes
         if wanted in known:
-            self.theme = wanted
+            self.set_reactive(Shell.theme, wanted)  # before the first paint: nothing to restyle yet
         else:
             names = ", ".join(self._own_themes)
             problems.append(f"there is no theme {wanted!r} (ui.theme); the themes are {names}")

@@ -157,8 +157,8 @@ class PlayedSampler:
 class PanelServices(Services):
     """The real services over a played engine, with a catalogue that the test sets."""
 
-    supervisor: PlayedSupervisor  # type: ignore[assignment]
-    sampler: PlayedSampler  # type: ignore[assignment]
+    supervisor: PlayedSupervisor  # type: ignore[mutable-override]
+    sampler: PlayedSampler  # type: ignore[mutable-override]
 
     def __init__(self, paths: Paths, environ: Mapping[str, str] | None = None) -> None:
         super().__init__(
@@ -226,7 +226,8 @@ async def settled(pilot: Pilot[Any]) -> None:
     """The machine, the models and the first screen are there."""
     app = pilot.app
     assert isinstance(app, KtApp)
-    await wait_until(pilot, lambda: app.services.known_machine is not None and app.screen.is_attached)
+    sampler: Any = app.services.sampler
+    await wait_until(pilot, lambda: sampler.running and app.services.known_machine and app.screen.is_attached)
     await calm(pilot)
 
 

@@ -89,11 +89,10 @@ class HomeScreen(ModeScreen):
         self._show_profiles(app.profile_names)
         self._show_alerts()
         self._show_step()
-        self._look_up_model()
 
     def on_screen_resume(self) -> None:
         """Models may have been made meanwhile."""
-        self._look_up_model()
+        self.call_after_refresh(self._look_up_model)
 
     def _activity_changed(self, activity: object) -> None:
         self._show_step()
