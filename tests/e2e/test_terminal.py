@@ -21,9 +21,9 @@ from tests.e2e.terminal import Terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-ESCAPE, CTRL_Q, F5 = "\x1b", "\x11", "\x1b[15~"
+CTRL_Q, F5, RIGHT = "\x11", "\x1b[15~", "\x1b[C"
+LEAVE_RUNNING, STOP = RIGHT, RIGHT + RIGHT  # from the first answer, "Stay"
 SIZES = [(120, 40), (80, 24)]
-READY = r"type a message|Message"
 
 
 @contextmanager
@@ -45,6 +45,7 @@ def leave(terminal: Terminal, answer: str) -> None:
     terminal.send(CTRL_Q)
     terminal.wait_for("(?i)leave it running")
     terminal.send(answer)
+    terminal.send("\r")
 
 
 @pytest.mark.parametrize(("columns", "rows"), SIZES)
@@ -58,7 +59,7 @@ def test_a_newcomer_gets_from_enter_to_an_answer_and_leaves_nothing_behind(
         terminal.wait_for(r"capital of Germany is Berlin\.", 60)
         terminal.wait_for(r"tok/s", 20)
         assert ready_home.engines()
-        leave(terminal, "s")
+        leave(terminal, STOP)
         assert terminal.wait_exit(60) == 0
         assert terminal.raw.rstrip().count(b"\x1b[?1049h") == terminal.raw.count(b"\x1b[?1049l")
         assert b"\x1b[?25h" in terminal.raw[-2000:]  # the cursor is back
@@ -77,14 +78,14 @@ def test_the_first_start_makes_the_demo_and_shows_how_far_it_is(home: Home) -> N
 def test_an_engine_left_running_is_found_again(ready_home: Home) -> None:
     with panel(ready_home) as terminal:
         start_demo(terminal)
-        leave(terminal, "l")
+        leave(terminal, LEAVE_RUNNING)
         assert terminal.wait_exit(30) == 0
     engines = ready_home.engines()
     assert engines
     with panel(ready_home) as terminal:
         terminal.wait_for(r"\bready\b", 30)
         assert ready_home.engines() == engines
-        leave(terminal, "s")
+        leave(terminal, STOP)
         assert terminal.wait_exit(60) == 0
     ready_home.wait_until_nothing_runs()
 
@@ -113,7 +114,7 @@ def test_sigkill_to_the_engine_while_it_streams_is_told_and_the_panel_lives_on(r
         terminal.wait_for(r"(?i)SIGKILL|killed", 20)
         terminal.send(F5)  # the panel is usable: the same launch again
         terminal.wait_for(r"\bready\b", 120)
-        leave(terminal, "s")
+        leave(terminal, STOP)
         assert terminal.wait_exit(60) == 0
     ready_home.wait_until_nothing_runs()
 
