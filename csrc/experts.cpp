@@ -55,18 +55,22 @@ void Experts::load(int expert, const Source& gate, const Source& up, const Sourc
   const auto guard = team_->lock();
   loaded_[static_cast<size_t>(expert)] = false;
   std::atomic<const Source*> broken{nullptr};
-  team_->run([&](int worker) {
-    const Part& part = parts_[static_cast<size_t>(team_->worker(worker).group)];
+  // Items are first the tiles of intermediate rows, then those of hidden rows.
+  std::vector<long> items;
+  for (const Part& part : parts_)
+    items.push_back(part.inner.end - part.inner.begin + part.outer.end - part.outer.begin);
+  team_->for_each(items, [&](int group, long item, int) {
+    const Part& part = parts_[static_cast<size_t>(group)];
     const auto pack = [&](const Source& source, long tile, const uint8_t* to) {
       if (!pack_tile(source, tile, const_cast<uint8_t*>(to))) broken = &source;
     };
-    const Range inner = team_->worker_share(part.inner, worker),
-                outer = team_->worker_share(part.outer, worker);
-    for (long t = inner.begin; t < inner.end; ++t) {
-      pack(gate, t, gate_tile(part, expert, t));
-      pack(up, t, gate_tile(part, expert, t) + gate_bytes_);
+    const long inner = part.inner.begin + item, outer = part.outer.begin + inner - part.inner.end;
+    if (inner < part.inner.end) {
+      pack(gate, inner, gate_tile(part, expert, inner));
+      pack(up, inner, gate_tile(part, expert, inner) + gate_bytes_);
+    } else {
+      pack(down, outer, down_tile(part, expert, outer));
     }
-    for (long t = outer.begin; t < outer.end; ++t) pack(down, t, down_tile(part, expert, t));
   });
   if (const Source* source = broken) {
     const char* matrix = source == &gate ? "gate" : source == &up ? "up" : "down";

@@ -37,8 +37,6 @@ void Experts::Pass::lay_out(const float* x) {
     for (long block = 0; block < padded / path_.panel_rows; ++block) panel_blocks_.emplace_back(p, block);
     panel_rows += static_cast<size_t>(padded);
   }
-  dynamic_ = !panel_blocks_.empty();
-  prepare_here_ = tokens_ <= kSerialPreparation;
 
   const size_t prepared_bytes = as_is ? 0 : static_cast<size_t>(tokens_) * x_stride_;
   const size_t h_bytes = routes_.size() * h_stride_;
@@ -71,18 +69,14 @@ void Experts::Pass::prepare_token(const float* x, long token) const {
                                             prepared_ + static_cast<size_t>(token) * x_stride_);
 }
 
-void Experts::Pass::interleave(int worker, bool inner) const {
+void Experts::Pass::interleave(size_t index, bool inner) const {
   const int depth = inner ? layer_.hidden_depth_ : layer_.intermediate_depth_;
   const auto steps = static_cast<size_t>(panel_steps(path_, depth));
-  for (size_t i = static_cast<size_t>(worker); i < panel_blocks_.size();
-       i += static_cast<size_t>(team_.size())) {
-    const auto [p, block] = panel_blocks_[i];
-    const Piece& piece = pieces_[p];
-    uint32_t* out =
-        (inner ? x_panels_ : h_panels_)[p] + static_cast<size_t>(block * path_.panel_rows) * steps;
-    interleave_block(team_.kernels(), path_, (inner ? x_rows_ : h_rows_).data() + piece.first, piece.rows,
-                     block, depth, out);
-  }
+  const auto [p, block] = panel_blocks_[index];
+  const Piece& piece = pieces_[p];
+  uint32_t* out = (inner ? x_panels_ : h_panels_)[p] + static_cast<size_t>(block * path_.panel_rows) * steps;
+  interleave_block(team_.kernels(), path_, (inner ? x_rows_ : h_rows_).data() + piece.first, piece.rows,
+                   block, depth, out);
 }
 
 // One tile of intermediate rows of one piece: h = silu(gate) * up.
@@ -144,38 +138,25 @@ void Experts::Pass::outer_item(long item, const Part& part, uint8_t* scratch, fl
 
 void Experts::Pass::run(const float* x, float* y) {
   lay_out(x);
-  if (prepared_ && prepare_here_)
-    for (long token = 0; token < tokens_; ++token) prepare_token(x, token);
-  std::vector<std::atomic<long>> next_inner(layer_.parts_.size()), next_outer(layer_.parts_.size());
-  team_.run([&](int worker) {
-    const auto group = static_cast<size_t>(team_.worker(worker).group);
-    const Part& part = layer_.parts_[group];
-    uint8_t* scratch = team_.scratch(worker);
-    if (prepared_ && !prepare_here_) {
-      for (long token = worker; token < tokens_; token += team_.size()) prepare_token(x, token);
-      team_.barrier();
-    }
-    if (dynamic_) {
-      interleave(worker, true);
-      team_.barrier();
-    }
-    const long inner = (part.inner.end - part.inner.begin) * static_cast<long>(pieces_.size());
-    const long outer = (part.outer.end - part.outer.begin + 1) / 2;
-    if (dynamic_) {
-      for (long i; (i = next_inner[group].fetch_add(1, std::memory_order_relaxed)) < inner;)
-        inner_item(i, part, scratch);
-      team_.barrier();
-      interleave(worker, false);
-      team_.barrier();
-      for (long i; (i = next_outer[group].fetch_add(1, std::memory_order_relaxed)) < outer;)
-        outer_item(i, part, scratch, y);
-      return;
-    }
-    const Range own = team_.worker_share({0, inner}, worker);
-    for (long i = own.begin; i < own.end; ++i) inner_item(i, part, scratch);
-    team_.barrier();
-    const Range rows = team_.worker_share({0, outer}, worker);
-    for (long i = rows.begin; i < rows.end; ++i) outer_item(i, part, scratch, y);
+  if (prepared_) {
+    if (tokens_ <= kSerialPreparation)
+      for (long token = 0; token < tokens_; ++token) prepare_token(x, token);
+    else
+      team_.for_all(tokens_, [&](long token, int) { prepare_token(x, token); });
+  }
+  std::vector<long> inner, outer;
+  for (const Part& part : layer_.parts_) {
+    inner.push_back((part.inner.end - part.inner.begin) * static_cast<long>(pieces_.size()));
+    outer.push_back((part.outer.end - part.outer.begin + 1) / 2);
+  }
+  const auto blocks = static_cast<long>(panel_blocks_.size());
+  if (blocks) team_.for_all(blocks, [&](long i, int) { interleave(static_cast<size_t>(i), true); });
+  team_.for_each(inner, [&](int group, long item, int worker) {
+    inner_item(item, layer_.parts_[static_cast<size_t>(group)], team_.scratch(worker));
+  });
+  if (blocks) team_.for_all(blocks, [&](long i, int) { interleave(static_cast<size_t>(i), false); });
+  team_.for_each(outer, [&](int group, long item, int worker) {
+    outer_item(item, layer_.parts_[static_cast<size_t>(group)], team_.scratch(worker), y);
   });
 }
 

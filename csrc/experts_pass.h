@@ -21,7 +21,7 @@ struct Experts::Piece {
   bool panel;
 };
 
-// Two phases with one barrier between them. First each worker computes tiles of the intermediate activations
+// Two phases. First the workers compute tiles of the intermediate activations
 // (gate, up, silu and product together); then each worker owns hidden rows and adds up the experts in
 // ascending order. No two workers write the same element and every sum has one order, so results don't depend
 // on the number of threads. Pieces with many rows add a transposition of their activations before each phase.
@@ -33,7 +33,7 @@ class Experts::Pass {
  private:
   void lay_out(const float* x);
   void prepare_token(const float* x, long token) const;
-  void interleave(int worker, bool inner) const;
+  void interleave(size_t index, bool inner) const;
   void inner_item(long item, const Part& part, uint8_t* scratch) const;
   void outer_item(long item, const Part& part, uint8_t* scratch, float* y) const;
   void add_rows(const Piece& piece, long tile, const float* sums, float* y) const;
@@ -44,8 +44,6 @@ class Experts::Pass {
   const std::vector<Piece>& pieces_;
   std::vector<Route> routes_;
   long tokens_;
-  bool dynamic_ = false;       // work is taken in turn rather than split beforehand
-  bool prepare_here_ = false;  // the caller prepares the few tokens itself
   size_t x_stride_, h_stride_;
   uint8_t* prepared_ = nullptr;  // tokens as the kernels read them; null when x is read as it is
   uint8_t* h_ = nullptr;         // intermediate rows as the kernels read them

@@ -33,18 +33,15 @@ Linear::Linear(std::shared_ptr<Team> team, const Source& source, Mode mode)
   const auto guard = team_->lock();
   for (int group = 0; group < team_->groups(); ++group) {
     shares_.push_back(team_->group_share(tiles_, group));
-    const auto count = static_cast<size_t>(shares_.back().end - shares_.back().begin);
-    parts_.emplace_back(count * tile_bytes_, team_->groups() > 1 ? team_->node(group) : -1);
+    tiles_by_group_.push_back(shares_.back().end - shares_.back().begin);
+    parts_.emplace_back(static_cast<size_t>(tiles_by_group_.back()) * tile_bytes_,
+                        team_->groups() > 1 ? team_->node(group) : -1);
     team_->add_note(parts_.back().note());
   }
   std::atomic<bool> finite{true};
-  team_->run([&](int worker) {
-    const auto group = static_cast<size_t>(team_->worker(worker).group);
-    const Range own = team_->worker_share(shares_[group], worker);
-    for (long t = own.begin; t < own.end; ++t)
-      if (!pack_tile(source, t,
-                     parts_[group].data() + static_cast<size_t>(t - shares_[group].begin) * tile_bytes_))
-        finite = false;
+  team_->for_each(tiles_by_group_, [&](int group, long item, int) {
+    uint8_t* to = parts_[static_cast<size_t>(group)].data() + static_cast<size_t>(item) * tile_bytes_;
+    if (!pack_tile(source, shares_[static_cast<size_t>(group)].begin + item, to)) finite = false;
   });
   if (!finite) throw std::invalid_argument(describe_nan(source));
 }
@@ -76,26 +73,23 @@ void Linear::forward_rows(const float* x, long tokens, float* y) const {
     kernels.prepare[path_.activation](x + token * columns_, static_cast<int>(columns_), depth_,
                                       prepared + static_cast<size_t>(token) * stride);
   };
-  const bool serial = tokens <= kSerialPreparation;
-  if (!as_is && serial)
-    for (long token = 0; token < tokens; ++token) prepare(token);
-  team_->run([&](int worker) {
-    if (!as_is && !serial) {
-      for (long token = worker; token < tokens; token += team_->size()) prepare(token);
-      team_->barrier();
-    }
+  if (!as_is) {
+    if (tokens <= kSerialPreparation)
+      for (long token = 0; token < tokens; ++token) prepare(token);
+    else
+      team_->for_all(tokens, [&](long token, int) { prepare(token); });
+  }
+  team_->for_each(tiles_by_group_, [&](int group, long item, int worker) {
     auto* sums = reinterpret_cast<float*>(team_->scratch(worker));
     const uint8_t* rows[kTokensPerCall];
-    const Range own = team_->worker_share(shares_[static_cast<size_t>(team_->worker(worker).group)], worker);
+    const long t = shares_[static_cast<size_t>(group)].begin + item;
     for (long first = 0; first < tokens; first += kTokensPerCall) {
       const long count = std::min(kTokensPerCall, tokens - first);
       for (long i = 0; i < count; ++i)
         rows[i] = as_is ? reinterpret_cast<const uint8_t*>(x + (first + i) * columns_)
                         : prepared + static_cast<size_t>(first + i) * stride;
-      for (long t = own.begin; t < own.end; ++t) {
-        path_.gemv(tile(t), depth_, rows, static_cast<int>(count), sums);
-        store_rows(sums, count, t, rows_, y + first * rows_);
-      }
+      path_.gemv(tile(t), depth_, rows, static_cast<int>(count), sums);
+      store_rows(sums, count, t, rows_, y + first * rows_);
     }
   });
 }
@@ -117,40 +111,37 @@ void Linear::forward_panels(const float* x, long tokens, float* y) const {
   const size_t panel_bytes = panel_scratch_bytes(path_);
   team_->reserve_scratch(std::max(panel_bytes + 2 * sums_bytes, block_bytes));
 
-  // Tasks are pairs of tiles times sweeps of tokens, taken in turn; each output belongs to one task.
-  std::vector<std::atomic<long>> next(static_cast<size_t>(team_->groups()));
-  const long sweeps = (tokens + sweep - 1) / sweep;
-  team_->run([&](int worker) {
+  team_->for_all(blocks, [&](long block, int worker) {
     uint8_t* scratch = team_->scratch(worker);
-    for (long block = worker; block < blocks; block += team_->size()) {
-      const uint8_t* rows[kMaxPanelRows];
-      const long first = block * path_.panel_rows, count = std::min<long>(path_.panel_rows, tokens - first);
-      for (long i = 0; i < count; ++i) {
-        const float* row = x + (first + i) * columns_;
-        rows[i] = as_is ? reinterpret_cast<const uint8_t*>(row) : scratch + static_cast<size_t>(i) * stride;
-        if (!as_is)
-          kernels.prepare[path_.activation](row, static_cast<int>(columns_), depth_,
-                                            scratch + static_cast<size_t>(i) * stride);
-      }
-      interleave_block(kernels, path_, rows, count, 0, depth_,
-                       interleaved + static_cast<size_t>(first) * static_cast<size_t>(steps));
+    const uint8_t* rows[kMaxPanelRows];
+    const long first = block * path_.panel_rows, count = std::min<long>(path_.panel_rows, tokens - first);
+    for (long i = 0; i < count; ++i) {
+      const float* row = x + (first + i) * columns_;
+      rows[i] = as_is ? reinterpret_cast<const uint8_t*>(row) : scratch + static_cast<size_t>(i) * stride;
+      if (!as_is)
+        kernels.prepare[path_.activation](row, static_cast<int>(columns_), depth_,
+                                          scratch + static_cast<size_t>(i) * stride);
     }
-    team_->barrier();
+    interleave_block(kernels, path_, rows, count, 0, depth_,
+                     interleaved + static_cast<size_t>(first) * static_cast<size_t>(steps));
+  });
+  // A task is two tiles times one sweep of tokens.
+  const long sweeps = (tokens + sweep - 1) / sweep;
+  std::vector<long> tasks;
+  for (long tiles : tiles_by_group_) tasks.push_back((tiles + 1) / 2 * sweeps);
+  team_->for_each(tasks, [&](int group, long task, int worker) {
+    uint8_t* scratch = team_->scratch(worker);
     auto* c0 = reinterpret_cast<float*>(scratch + panel_bytes);
     float* c1 = c0 + static_cast<size_t>(sweep) * kTileRows;
-    const auto group = static_cast<size_t>(team_->worker(worker).group);
-    const Range share = shares_[group];
-    const long pairs = (share.end - share.begin + 1) / 2;
-    for (long task; (task = next[group].fetch_add(1, std::memory_order_relaxed)) < pairs * sweeps;) {
-      const long t = share.begin + task % pairs * 2, first = task / pairs * sweep;
-      const int count = static_cast<int>(std::min<long>(sweep, tokens - first));
-      const bool two = t + 1 < share.end;
-      multiply_panel(path_, tile(t), two ? tile(t + 1) : nullptr, depth_,
-                     interleaved + static_cast<size_t>(first) * static_cast<size_t>(steps), count, scratch,
-                     c0, c1);
-      store_rows(c0, count, t, rows_, y + first * rows_);
-      if (two) store_rows(c1, count, t + 1, rows_, y + first * rows_);
-    }
+    const Range share = shares_[static_cast<size_t>(group)];
+    const long t = share.begin + task / sweeps * 2, first = task % sweeps * sweep;
+    const int count = static_cast<int>(std::min<long>(sweep, tokens - first));
+    const bool two = t + 1 < share.end;
+    multiply_panel(path_, tile(t), two ? tile(t + 1) : nullptr, depth_,
+                   interleaved + static_cast<size_t>(first) * static_cast<size_t>(steps), count, scratch, c0,
+                   c1);
+    store_rows(c0, count, t, rows_, y + first * rows_);
+    if (two) store_rows(c1, count, t + 1, rows_, y + first * rows_);
   });
 }
 

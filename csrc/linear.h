@@ -33,6 +33,7 @@ class Linear {
   int depth_;
   size_t tile_bytes_;
   std::vector<Range> shares_;  // tiles of each NUMA group
+  std::vector<long> tiles_by_group_;
   std::vector<Memory> parts_;
 };
 

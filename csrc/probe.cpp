@@ -21,12 +21,11 @@ double read_bandwidth(Team& team, size_t bytes, int passes) {
     memory.emplace_back(share, team.groups() > 1 ? team.node(team.worker(i).group) : -1);
   std::vector<double> begin(static_cast<size_t>(team.size())), end(begin);
   std::atomic<uint64_t> sink{0};
-  team.run([&](int worker) { std::memset(memory[static_cast<size_t>(worker)].data(), 1, share); });
+  team.on_each_worker([&](int worker) { std::memset(memory[static_cast<size_t>(worker)].data(), 1, share); });
   double best = 0;
   for (int pass = 0; pass < passes; ++pass) {
-    team.run([&](int worker) {
+    team.on_each_worker([&](int worker) {
       const auto i = static_cast<size_t>(worker);
-      team.barrier();
       begin[i] = now();
       sink |= team.kernels().read(memory[i].data(), share);
       end[i] = now();
@@ -43,8 +42,7 @@ double fma_peak(Team& team, bool bf16, double seconds) {
   if (!function) return 0;
   const auto guard = team.lock();
   std::vector<double> rate(static_cast<size_t>(team.size()));
-  team.run([&](int worker) {
-    team.barrier();
+  team.on_each_worker([&](int worker) {
     const double start = now();
     double operations = 0, stop = start;
     do {

@@ -89,6 +89,7 @@ Team::Team(const std::vector<Core>& cores, const std::string& isa) : kernels_(ke
                      " CPUs; use at most one thread per CPU");
   scratch_.resize(workers_.size());
   starts_ = std::make_unique<Start[]>(workers_.size());
+  parts_ = std::make_unique<Part[]>(workers_.size());
 
   // Signals belong to the program's own threads.
   sigset_t all, before;
@@ -108,7 +109,7 @@ Team::Team(const std::vector<Core>& cores, const std::string& isa) : kernels_(ke
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (failure) {
     closing_ = true;
-    ++epoch_;
+    epoch_ += 2;
     futex_wake_all(epoch_);
     for (pthread_t thread : threads_) pthread_join(thread, nullptr);
     throw std::runtime_error(
@@ -124,7 +125,7 @@ Team::~Team() {
     return;
   }
   closing_ = true;
-  ++epoch_;
+  epoch_ += 2;
   futex_wake_all(epoch_);
   for (pthread_t thread : threads_) pthread_join(thread, nullptr);
 }
@@ -146,13 +147,6 @@ Range Team::group_share(long items, int group) const {
     members += worker.group == group;
   }
   return {items * before / size(), items * (before + members) / size()};
-}
-
-Range Team::worker_share(Range items, int index) const {
-  const Worker& self = worker(index);
-  const long count = items.end - items.begin;
-  return {items.begin + count * self.rank / self.group_size,
-          items.begin + count * (self.rank + 1) / self.group_size};
 }
 
 std::unique_lock<std::mutex> Team::lock() {
@@ -192,50 +186,72 @@ void Team::settle_caller() {
   if (pin(pthread_self(), cpu)) sched_setaffinity(0, sizeof before, &before);
 }
 
-void Team::run_erased(Erased job, const void* context) {
+void Team::run(const std::vector<long>& items, bool help, const void* context, Erased job) {
+  for (int i = 0; i < size(); ++i) {
+    const Worker& worker = workers_[static_cast<size_t>(i)];
+    const long count = items[static_cast<size_t>(worker.group)];
+    parts_[i].next.store(count * worker.rank / worker.group_size, std::memory_order_relaxed);
+    parts_[i].end = count * (worker.rank + 1) / worker.group_size;
+  }
+  job_ = job;
+  context_ = context;
+  help_ = help;
   if (size() == 1) {
-    job(context, 0);
+    work(0);
     return;
   }
   settle_caller();
-  job_ = job;
-  context_ = context;
   epoch_.fetch_add(1, std::memory_order_seq_cst);
-  if (epoch_sleepers_.load(std::memory_order_seq_cst) > 0) futex_wake_all(epoch_);
-  job(context, 0);
-  barrier();
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) futex_wake_all(epoch_);
+  work(0);
+  if (!help) {
+    for (int i = 1; i < size(); ++i)
+      while (parts_[i].next.load(std::memory_order_acquire) < parts_[i].end) sched_yield();
+  }
+  // Closed: a worker that has not come in by now stays out. Either it sees that, or we see it inside.
+  epoch_.fetch_add(1, std::memory_order_seq_cst);
+  for (int i = 1; i < size(); ++i) {
+    for (long spun = 0; parts_[i].inside.load(std::memory_order_seq_cst) != 0; ++spun) {
+      pause_briefly();
+      // It may have lost its CPU, perhaps to us.
+      if (spun >= spin_) sched_yield();
+    }
+  }
 }
 
-void Team::wait_until(std::atomic<uint32_t>& word, uint32_t old_value, std::atomic<int>& sleepers) {
-  for (long i = 0; i < spin_; ++i) {
-    if (word.load(std::memory_order_acquire) != old_value) return;
-    pause_briefly();
+// Takes items of the worker's own part, then of the others'.
+void Team::work(int worker) {
+  for (int i = 0; i < (help_ ? size() : 1); ++i) {
+    const int owner = (worker + i) % size();
+    Part& part = parts_[owner];
+    const int group = workers_[static_cast<size_t>(owner)].group;
+    while (part.next.load(std::memory_order_relaxed) < part.end) {
+      const long item = part.next.fetch_add(1, std::memory_order_relaxed);
+      if (item < part.end) job_(context_, group, item, worker);
+    }
   }
-  sleepers.fetch_add(1, std::memory_order_seq_cst);
-  while (word.load(std::memory_order_seq_cst) == old_value) futex_wait(word, old_value);
-  sleepers.fetch_sub(1, std::memory_order_relaxed);
-}
-
-void Team::barrier() {
-  if (size() == 1) return;
-  const uint32_t phase = phase_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size()) {
-    arrived_.store(0, std::memory_order_relaxed);
-    phase_.fetch_add(1, std::memory_order_seq_cst);
-    if (phase_sleepers_.load(std::memory_order_seq_cst) > 0) futex_wake_all(phase_);
-    return;
-  }
-  wait_until(phase_, phase, phase_sleepers_);
 }
 
 void Team::loop(int worker) {
   uint32_t seen = 0;
+  Part& self = parts_[worker];
   while (true) {
-    wait_until(epoch_, seen, epoch_sleepers_);
-    seen = epoch_.load(std::memory_order_acquire);
+    uint32_t epoch = epoch_.load(std::memory_order_acquire);
+    for (long i = 0; i < spin_ && (epoch == seen || epoch % 2 == 0); ++i) {
+      pause_briefly();
+      epoch = epoch_.load(std::memory_order_acquire);
+    }
     if (closing_.load(std::memory_order_acquire)) return;
-    job_(context_, worker);
-    barrier();
+    if (epoch == seen || epoch % 2 == 0) {
+      sleepers_.fetch_add(1, std::memory_order_seq_cst);
+      if (epoch_.load(std::memory_order_seq_cst) == epoch) futex_wait(epoch_, epoch);
+      sleepers_.fetch_sub(1, std::memory_order_relaxed);
+      continue;
+    }
+    self.inside.store(1, std::memory_order_seq_cst);
+    if (epoch_.load(std::memory_order_seq_cst) == epoch) work(worker);
+    self.inside.store(0, std::memory_order_release);
+    seen = epoch;
   }
 }
 

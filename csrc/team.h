@@ -48,9 +48,8 @@ class Team {
   std::vector<std::string> notes() const;
   void add_note(const std::string& note);
 
-  // The part of `items` that belongs to a group, and to a worker within its group's part.
+  // The part of [0, items) that belongs to a group: in proportion to its workers.
   Range group_share(long items, int group) const;
-  Range worker_share(Range group_items, int worker) const;
 
   // Exclusive use of the team, its workspace and its scratch. Throws after a fork: the threads exist only in
   // the process that made them.
@@ -62,26 +61,53 @@ class Team {
   void reserve_scratch(size_t bytes);
   uint8_t* scratch(int worker) const { return scratch_[static_cast<size_t>(worker)].data(); }
 
-  // Runs job(worker index) on every worker; the caller holds the lock. The job must not throw.
+  // Calls job(group, item, worker) once for each item in [0, items[group]) of each group; the caller holds
+  // the lock. Items must not depend on each other, and the job must not throw.
   template <typename Job>
-  void run(const Job& job) {
-    run_erased([](const void* context, int worker) { (*static_cast<const Job*>(context))(worker); }, &job);
+  void for_each(const std::vector<long>& items, const Job& job) {
+    run(items, true, &job, [](const void* context, int group, long item, int worker) {
+      (*static_cast<const Job*>(context))(group, item, worker);
+    });
   }
 
-  // Waits, inside a job, until every worker has come here.
-  void barrier();
+  // The same for items in [0, total) that belong to no group: job(item, worker).
+  template <typename Job>
+  void for_all(long total, const Job& job) {
+    std::vector<long> items(nodes_.size());
+    for (int group = 0; group < groups(); ++group) {
+      const Range share = group_share(total, group);
+      items[static_cast<size_t>(group)] = share.end - share.begin;
+    }
+    for_each(items,
+             [&](int group, long item, int worker) { job(group_share(total, group).begin + item, worker); });
+  }
+
+  // Calls job(worker) once on each worker, all at the same time.
+  template <typename Job>
+  void on_each_worker(const Job& job) {
+    std::vector<long> items(nodes_.size());
+    for (const Worker& worker : workers_) ++items[static_cast<size_t>(worker.group)];
+    run(items, false, &job,
+        [](const void* context, int, long, int worker) { (*static_cast<const Job*>(context))(worker); });
+  }
 
  private:
-  using Erased = void (*)(const void* context, int worker);
+  using Erased = void (*)(const void* context, int group, long item, int worker);
   struct Start {
     Team* team;
     int worker;
   };
+  // One worker's part of the current job. `inside` is set while the worker may touch the job.
+  struct alignas(64) Part {
+    std::atomic<long> next{0};
+    long end = 0;
+    alignas(64) std::atomic<uint32_t> inside{0};
+  };
 
-  void run_erased(Erased job, const void* context);
+  void run(const std::vector<long>& items, bool help, const void* context, Erased job);
+  void work(int worker);
   void loop(int worker);
   void settle_caller();
-  void wait_until(std::atomic<uint32_t>& word, uint32_t old_value, std::atomic<int>& sleepers);
   static void* enter(void* start);
 
   const Kernels& kernels_;
@@ -97,14 +123,14 @@ class Team {
   long spin_;
   unsigned fork_count_;
 
+  // The current job. Written by the caller while no worker is inside.
   Erased job_ = nullptr;
   const void* context_ = nullptr;
-  alignas(64) std::atomic<uint32_t> epoch_{0};
-  std::atomic<int> epoch_sleepers_{0};
+  bool help_ = true;
+  std::unique_ptr<Part[]> parts_;
+  alignas(64) std::atomic<uint32_t> epoch_{0};  // odd while a job is open
+  std::atomic<int> sleepers_{0};
   std::atomic<bool> closing_{false};
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<uint32_t> phase_{0};
-  std::atomic<int> phase_sleepers_{0};
 };
 
 }  // namespace kt
