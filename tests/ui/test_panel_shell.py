@@ -141,6 +141,16 @@ async def test_each_mode_lays_out_at_each_size(
             assert not app.screen.query_one(".too-small").display
 
 
+@pytest.mark.parametrize("width", [60, 63, 64, 80, 120])
+async def test_every_tab_can_be_seen_at_every_width(services: PanelServices, width: int) -> None:
+    app = KtApp(services)
+    async with app.run_test(size=(width, 24)) as pilot:
+        await settled(pilot)
+        last = app.screen.query("Tab").last()
+        await wait_until(pilot, lambda: last.region.right <= width)
+        assert last.region.width > len("6 ")
+
+
 async def test_too_small_a_terminal_gets_a_hint_and_recovers(services: PanelServices) -> None:
     app = KtApp(services)
     async with app.run_test(size=(80, 24)) as pilot:

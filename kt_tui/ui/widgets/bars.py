@@ -112,12 +112,12 @@ class PhaseBar(Widget):
             start = self._offset % (width + self.PIECE) - self.PIECE
             lead, end = max(start, 0), min(max(start + self.PIECE, 0), width)
             return Content.assemble(
-                ("━" * lead, "$empty"),
+                ("─" * lead, "$empty"),
                 ("━" * (end - lead), "$primary"),
-                ("━" * (width - end), "$empty"),
+                ("─" * (width - end), "$empty"),
                 "   …  ",
             )
         done = int(self._share * width)
         return Content.assemble(
-            ("━" * done, "$primary"), ("━" * (width - done), "$empty"), f" {self._share * 100:4.0f}%"
+            ("━" * done, "$primary"), ("─" * (width - done), "$empty"), f" {self._share * 100:4.0f}%"
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
+from textual.events import Resize
 from textual.widgets import Static
 
 from kt_tui.ui.machine_text import short_name
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from kt_tui.ui.app import KtApp
 
 
+FULL_TITLES = 64
+"""Columns that brand and full titles need."""
+
+
 class Tab(Static):
     """One mode in the bar; a click shows it."""
 
@@ -24,8 +29,13 @@ class Tab(Static):
     def __init__(self, mode: Mode, number: int, *, current: bool) -> None:
         super().__init__(f"{number} {mode.title}", id=f"tab-{mode.name}", markup=False)
         self.mode = mode
+        self._number = number
         self.set_class(current, "-current")
         self.tooltip = f"{mode.title}: {mode.purpose} (key {number} or alt+{number})"
+
+    def shorten(self, short: bool) -> None:
+        """Use the short title, or the full one."""
+        self.update(f"{self._number} {self.mode.short if short else self.mode.title}")
 
     async def on_click(self) -> None:
         """Show the mode."""
@@ -52,6 +62,7 @@ class TabBar(Horizontal):
     def __init__(self, current: str) -> None:
         super().__init__()
         self.current = current
+        self._short = False
 
     def compose(self) -> ComposeResult:
         """Brand, tabs, machine."""
@@ -59,6 +70,13 @@ class TabBar(Horizontal):
         for number, mode in enumerate(available_modes(), 1):
             yield Tab(mode, number, current=mode.name == self.current)
         yield Static("", classes="machine", markup=False)
+
+    def on_resize(self, event: Resize) -> None:
+        """Short titles where the full ones do not fit."""
+        if (short := event.size.width < FULL_TITLES) != self._short:
+            self._short = short
+            for tab in self.query(Tab):
+                tab.shorten(short)
 
     def on_mount(self) -> None:
         """Name the machine once it is known."""
