@@ -36,8 +36,9 @@ class KtCommands(Provider):
             yield f"Go to {mode.title}", f"app.show_mode({mode.name!r})", f"{mode.purpose} ({number})"
         yield from _ACTIONS
         for name in self._kt.theme_names:
-            now = ", in use" if name == self.app.theme else ""
-            yield f"Theme: {name}", f"app.use_theme({name!r})", f"colours{now}"
+            whose = "comes with kt-tui, or is yours" if name in self._kt.own_themes else "comes with Textual"
+            about = "in use now" if name == self.app.theme else whose
+            yield f"Theme: {name}", f"app.use_theme({name!r})", about
         for profile in self._kt.profile_names:
             yield f"Start profile: {profile}", f"app.start_profile({profile!r})", "a saved launch"
 

@@ -91,7 +91,8 @@ def _ready(status: EngineStatus, _: str) -> NextStep:
 
 def _failed(status: EngineStatus, model: str) -> NextStep:
     again = f"Start {status.model or model} again"
-    return NextStep("The engine stopped", sentence(status.reason), again, "app.start_again")
+    text = f"{sentence(status.reason)} Its output is in Logs (6)."
+    return NextStep("The engine failed", text, again, "app.start_again")
 
 
 _ENGINE_STEPS = {

@@ -77,7 +77,7 @@ class Shell(App[int]):
         # The first screen is a mode already, so that nothing blank is painted before it.
         self._current_mode = first_mode
         self._screen_stacks = {first_mode: []}
-        self._own_themes: tuple[str, ...] = ()
+        self.own_themes: tuple[str, ...] = ()
         self._theme_problems = self._register_themes()
         read_alt_digits_as_alt()
         if keys := user_keys(services.config):
@@ -129,12 +129,12 @@ class Shell(App[int]):
     @property
     def theme_names(self) -> tuple[str, ...]:
         """Our themes first, then those that come with Textual."""
-        return (*self._own_themes, *sorted(set(self.available_themes) - set(self._own_themes)))
+        return (*self.own_themes, *sorted(set(self.available_themes) - set(self.own_themes)))
 
     def _register_themes(self) -> tuple[str, ...]:
         found = theming.load_themes([shipped("themes"), self.services.paths.config / "themes"])
         problems = list(found.problems)
-        self._own_themes = tuple(theme.name for theme in found.themes)
+        self.own_themes = tuple(theme.name for theme in found.themes)
         for theme in found.themes:
             self.register_theme(theme)
         wanted = str(self.services.config.get("ui.theme"))
@@ -142,9 +142,9 @@ class Shell(App[int]):
         if wanted in known:
             self.set_reactive(Shell.theme, wanted)  # before the first paint: nothing to restyle yet
         else:
-            names = ", ".join(self._own_themes)
+            names = ", ".join(self.own_themes)
             problems.append(f"there is no theme {wanted!r} (ui.theme); the themes are {names}")
-            ours = (theming.DEFAULT_THEME, *self._own_themes)
+            ours = (theming.DEFAULT_THEME, *self.own_themes)
             self.theme = next((name for name in ours if name in known), "textual-dark")
         return tuple(problems)
 

@@ -15,6 +15,8 @@ from textual.widgets import Button, OptionList, Static
 from textual.widgets.option_list import Option
 
 from kt_tui.errors import KtError
+from kt_tui.supervise.types import EngineStatus
+from kt_tui.ui.alerts import alerts
 from kt_tui.ui.machine_text import machine_rows
 from kt_tui.ui.monitor_text import engine_summary
 from kt_tui.ui.nextstep import DEMO_MODEL, NextStep, next_step
@@ -149,7 +151,8 @@ class HomeScreen(ModeScreen):
         self._show_step()
 
     def _show_alerts(self) -> None:
-        sentences = self.kt.alerts
+        # What the engine's failure was is the next step already.
+        sentences = alerts(EngineStatus(), self.kt.snapshot, self.kt.notes)
         self.query_one("#alerts").display = bool(sentences)
         self.query_one("#alert-text", Static).update("\n".join(f"! {sentence}" for sentence in sentences))
 

@@ -77,7 +77,6 @@ class ParameterRow(Vertical):
     ParameterRow:focus-within .label { color: $primary; }
     ParameterRow.-invalid .help { display: block; color: $bad; }
     ParameterRow.-invalid Input { color: $bad; }
-    .-narrow ParameterRow .unit { display: none; }
     """
 
     def __init__(self, parameter: Parameter) -> None:
