@@ -1,4 +1,4 @@
-"""One answer on its way: events gathered as they come, drawn at most 20 times a second."""
+"""One answer on its way: events gathered as they come, drawn at most 15 times a second."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kt_tui.chat import (
 from kt_tui.ui.turn_text import footer_text, seconds, thinking_text
 from kt_tui.ui.widgets.transcript.entries import Answer
 
-FLUSH_S = 0.05
+FLUSH_S = 1 / 15
 """Shortest time between two updates of the screen."""
 TICK_S = 0.25
 """Time between updates of a running clock while no text comes."""

@@ -21,6 +21,7 @@ from kt_tui.chat import (
     Waiting,
 )
 from kt_tui.ui.chat_controller import ChatController, TurnState
+from kt_tui.ui.chat_turn import FLUSH_S
 from kt_tui.ui.widgets.transcript.entries import Answer, Entry, Kind
 from tests.ui.chat_helpers import END, PlayedStream
 
@@ -119,7 +120,7 @@ async def test_a_fast_stream_is_drawn_far_less_often_than_it_delivers(chat: Chat
         chat.stream.play(ContentDelta("word "))
     chat.stream.play(END)
     await chat.idle()
-    frames = (time.monotonic() - started) / 0.05 + 4
+    frames = (time.monotonic() - started) / FLUSH_S + 4
     assert chat.view.entries[1].content == "word " * 1_000
     assert chat.view.drawn <= frames
 

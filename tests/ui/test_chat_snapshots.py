@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,11 +80,12 @@ async def first_error(pilot: Pilot[Any]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def fixed_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+def fixed_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The clock column shows local time."""
-    import time
-
     monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
     time.tzset()
 
 

@@ -45,3 +45,10 @@ def test_wide_characters_break_anywhere_but_never_in_half() -> None:
 def test_spaces_at_a_break_are_kept_as_its_gap() -> None:
     rows = wrap("ab   cd", 3)
     assert [(row.start, row.end, row.gap) for row in rows] == [(0, 2, "   "), (5, 7, "")]
+
+
+def test_a_character_joined_to_a_space_is_no_space() -> None:
+    text = "ab \u200dX cd"
+    rows = wrap(text, 2)
+    assert "".join(text[start:end] for start, end, _gap in rows).count("X") == 1
+    assert all(not gap.strip() for _start, _end, gap in rows)

@@ -101,7 +101,7 @@ def _units(text: str) -> Iterator[_Unit]:
     start, cells = 0, 0
     space: bool | None = None  # what is being gathered; None is nothing
     for first, last, size in split_graphemes(text)[0]:
-        is_space = text[first] in " \t\u3000"
+        is_space = text[first:last] in (" ", "\t", "\u3000")  # not a space with a joiner and what it joins
         if size > 1 and not is_space:  # a wide cluster may stand alone on a row
             if space is not None:
                 yield _Unit(start, first, cells, space)
