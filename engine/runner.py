@@ -1,9 +1,9 @@
 """The model, its key-value cache and the sequences in it: one step at a time.
 
 Threads: the kernels of `engine.cpu` have their own pinned team, one thread per core. Torch computes the rest
-(attention, norms, router). For a few rows that is too little to share, and a second set of spinning threads on the
-same cores would slow both down, so torch gets one thread; for a large chunk, where attention is real work, it gets
-as many as the team, and the team waits meanwhile.
+(attention, norms, router). Mostly that is too little to share, and a second set of spinning threads on the same cores
+would slow both down, so torch gets one thread; only for a chunk over a long history, where attention becomes the
+larger part of the work, it gets as many as the team, and the team waits meanwhile.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from engine.weights.loader import Loader
 if TYPE_CHECKING:
     from engine.config import EngineConfig
 
-SHARED_ROWS = 64
-"""Rows of a step from which torch computes with more than one thread."""
+SHARED_SCORES = 1 << 20
+"""Attention scores of a head in a step (new tokens times history) from which torch uses more than one thread."""
 
 
 @dataclass(eq=False, slots=True)
@@ -178,7 +178,8 @@ class Runner:
             ((row.tokens, row.sequence.length, row.sequence.table, row.want_logits) for row in rows),
             self._cache.layers[0].device,
         )
-        torch.set_num_threads(self._threads if len(batch.tokens) >= SHARED_ROWS else 1)
+        scores = sum(len(row.tokens) * (row.sequence.length + len(row.tokens)) for row in rows)
+        torch.set_num_threads(self._threads if scores >= SHARED_SCORES else 1)
         logits = iter(self._model.forward(batch, self._cache))
         for row in rows:
             row.sequence.length += len(row.tokens)
