@@ -4,22 +4,36 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <set>
-#include <sstream>
 
 namespace kt {
 namespace {
 
 std::string cpu_directory(int cpu) { return "/sys/devices/system/cpu/cpu" + std::to_string(cpu); }
 
+// The lines of a small file; none if it cannot be read. C's own input, because the host process may hold a
+// second C++ library (some tensor libraries carry theirs), and stream objects of one break in the hands of
+// the other.
+std::vector<std::string> lines_of(const std::string& path) {
+  std::vector<std::string> lines;
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path.c_str(), "re"), fclose);
+  if (!file) return lines;
+  char* buffer = nullptr;
+  size_t capacity = 0;
+  for (ssize_t size; (size = getline(&buffer, &capacity, file.get())) >= 0;) {
+    lines.emplace_back(buffer, static_cast<size_t>(size));
+    if (!lines.back().empty() && lines.back().back() == '\n') lines.back().pop_back();
+  }
+  free(buffer);
+  return lines;
+}
+
 std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
+  const std::vector<std::string> lines = lines_of(path);
+  return lines.empty() ? std::string() : lines.front();
 }
 
 // CPUs of the affinity mask; the mask grows until the kernel accepts it (machines with more than 1024 CPUs).
@@ -52,15 +66,17 @@ double lowest_quota(const std::string& root, std::string path, Read read) {
 }
 
 double quota_v2(const std::string& directory) {
-  std::istringstream line(first_line(directory + "/cpu.max"));
-  double limit = 0, period = 0;
-  return line >> limit >> period && limit > 0 && period > 0 ? limit / period : 0;
+  const std::string line = first_line(directory + "/cpu.max");  // "max 100000" or "200000 100000"
+  char* rest = nullptr;
+  const long long limit = std::strtoll(line.c_str(), &rest, 10);
+  const long long period = std::strtoll(rest, nullptr, 10);
+  return limit > 0 && period > 0 ? static_cast<double>(limit) / static_cast<double>(period) : 0;
 }
 
 double quota_v1(const std::string& directory) {
-  const double limit = std::atof(first_line(directory + "/cpu.cfs_quota_us").c_str());
-  const double period = std::atof(first_line(directory + "/cpu.cfs_period_us").c_str());
-  return limit > 0 && period > 0 ? limit / period : 0;
+  const long long limit = std::atoll(first_line(directory + "/cpu.cfs_quota_us").c_str());
+  const long long period = std::atoll(first_line(directory + "/cpu.cfs_period_us").c_str());
+  return limit > 0 && period > 0 ? static_cast<double>(limit) / static_cast<double>(period) : 0;
 }
 
 }  // namespace
@@ -90,12 +106,11 @@ std::vector<Core> usable_cores() {
 }
 
 double cpu_quota() {
-  std::ifstream groups("/proc/self/cgroup");
   double lowest = 0;
   const auto consider = [&lowest](double quota) {
     if (quota > 0 && (lowest == 0 || quota < lowest)) lowest = quota;
   };
-  for (std::string line; std::getline(groups, line);) {
+  for (const std::string& line : lines_of("/proc/self/cgroup")) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1),

@@ -16,6 +16,7 @@ from kt_tui.paths import Paths, user_paths
 
 if TYPE_CHECKING:
     from kt_tui.catalog import ModelEntry, PrepareProgress
+    from kt_tui.chat import ChatOptions, Endpoint
     from kt_tui.hardware import Machine
     from kt_tui.launch import LaunchPlan
     from kt_tui.monitor import EngineTarget, GpuSample, Sampler
@@ -40,6 +41,23 @@ class LaunchRequest:
     extra: tuple[str, ...] = ()
     profile: str | None = None
     engine: str | None = None
+
+
+@dataclass(frozen=True)
+class ChatSession:
+    """A chat that the command line asked for, with a server of its own.
+
+    Attributes:
+        endpoint: The server.
+        options: What goes with each request.
+        system: The system prompt; empty for none.
+        saved: Whether the conversation goes into the history.
+    """
+
+    endpoint: Endpoint
+    options: ChatOptions
+    system: str = ""
+    saved: bool = True
 
 
 OnProgress = Callable[["PrepareProgress"], None]

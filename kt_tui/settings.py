@@ -69,8 +69,8 @@ KEYS: tuple[Key, ...] = (
     Key(
         "chat.temperature",
         Kind.NUMBER,
-        0.7,
-        "Randomness of answers; 0 always takes the likeliest token.",
+        None,
+        "Randomness of answers; 0 always takes the likeliest token; unset: what the model's makers recommend.",
         0,
         2,
     ),

@@ -6,7 +6,6 @@ MODULE is the built extension (_csrc*.so). Prints, for each instruction set, ope
 as a share of the allowed bound and PASS or FAIL; the exit code is 1 if anything failed.
 """
 
-# ruff: noqa: T201 (a program that prints)
 from __future__ import annotations
 
 import argparse

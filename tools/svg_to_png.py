@@ -76,4 +76,4 @@ if __name__ == "__main__":
     out = Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[2:]:
-        print(convert(Path(name), out, 1400))  # noqa: T201
+        print(convert(Path(name), out, 1400))

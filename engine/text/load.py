@@ -17,6 +17,7 @@ from engine.text.template import ChatTemplate
 
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _SAMPLING_NAMES = ("temperature", "top_k", "top_p", "min_p")
+_GGUF_TEMPERATURE = 0.7  # for a file that recommends nothing: small quantised models ramble at 1
 # JSON files of a checkpoint other than the tokenizer are small; a larger one is not what its name says.
 _LARGEST_JSON = 64 << 20
 
@@ -84,7 +85,8 @@ def _from_gguf(path: Path) -> TextModel:
     }
     template = ChatTemplate(found.chat_template, str(path), special) if found.chat_template else None
     begin = found.bos_id if found.add_bos else None
-    return TextModel(found.tokenizer, template, frozenset(ends), begin_id=begin)
+    sampling = {"temperature": _GGUF_TEMPERATURE, **_gguf_sampling(header.metadata)}
+    return TextModel(found.tokenizer, template, frozenset(ends), sampling, begin_id=begin)
 
 
 def _template_source(directory: Path, settings: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -113,9 +115,15 @@ def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
     return tokens
 
 
+def _gguf_sampling(metadata: Mapping[str, Any]) -> dict[str, float]:
+    """``general.sampling.*`` as newer converters write it."""
+    keys = {"temperature": "temp", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
+    return _sampling({name: metadata.get(f"general.sampling.{key}") for name, key in keys.items()})
+
+
 def _sampling(generation: Mapping[str, Any]) -> dict[str, float]:
     if generation.get("do_sample") is False:
-        return {}
+        return {"temperature": 0.0}
     values = {name: generation.get(name) for name in _SAMPLING_NAMES}
     return {name: v for name, v in values.items() if isinstance(v, int | float) and not isinstance(v, bool)}
 

@@ -107,7 +107,7 @@ class PrepareProgress:
     total: int
 
 
-class UnknownModel(KtError):  # noqa: N818 - it names what was asked for
+class UnknownModel(KtError):
     """No model of that name, and no checkpoint at that path."""
 
     exit_code = 2
@@ -121,5 +121,5 @@ class PrepareError(KtError):
     """A model could not be made."""
 
 
-class PrepareCancelled(PrepareError):  # noqa: N818 - the user wanted it
+class PrepareCancelled(PrepareError):
     """The user stopped the making of a model; nothing half-made is left."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kt_tui.chat.session import Session
     from kt_tui.config import Config
     from kt_tui.paths import Paths
+    from kt_tui.services import ChatSession
 
 KEY_VARIABLES = ("KT_TUI_API_KEY", "KT_ENGINE_API_KEY")
 _PROMPT_LIMIT = 16 << 20
@@ -106,11 +107,16 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     endpoint = _endpoint(arguments, paths, config)
     terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    asked = _asked(arguments, config, endpoint)
     if message is None and terminal:
-        opened = _full_screen(arguments, endpoint)
-        if opened is not None:
-            return opened
-    session = _session(arguments, paths, config, endpoint)
+        from kt_tui.ui.launcher import open_chat
+
+        return open_chat(asked)
+    from kt_tui.chat.session import Session
+
+    session = Session(
+        asked.endpoint, asked.options, asked.system, paths.chats if asked.saved else None, _warn
+    )
     try:
         if message is not None:
             return _once(session, message, as_json=arguments.json)
@@ -172,9 +178,9 @@ def _running(paths: Paths, host: str, port: int) -> tuple[str, int]:
     return host, port
 
 
-def _session(arguments: argparse.Namespace, paths: Paths, config: Config, endpoint: Endpoint) -> Session:
+def _asked(arguments: argparse.Namespace, config: Config, endpoint: Endpoint) -> ChatSession:
     from kt_tui.chat import ChatOptions
-    from kt_tui.chat.session import Session
+    from kt_tui.services import ChatSession
 
     def chosen(value: Any, key: str) -> Any:
         return config.get(key) if value is None else value
@@ -185,27 +191,14 @@ def _session(arguments: argparse.Namespace, paths: Paths, config: Config, endpoi
         stream=not arguments.no_stream,
         wait_s=arguments.wait,
     )
-    history = None if arguments.no_save_history else paths.chats
     system = str(chosen(arguments.system, "chat.system") or "")
-    return Session(endpoint, options, system, history, _warn)
+    return ChatSession(endpoint, options, system, saved=not arguments.no_save_history)
 
 
 def _warn(text: str) -> None:
     from kt_tui.text import one_line
 
     print(f"kt-tui: {one_line(text, 1000)}", file=sys.stderr, flush=True)
-
-
-def _full_screen(arguments: argparse.Namespace, endpoint: Endpoint) -> int | None:
-    """Open the panel's chat if the panel can talk to that server; None if it cannot."""
-    try:
-        from kt_tui.ui import launcher
-    except ImportError:
-        return None
-    open_chat = getattr(launcher, "open_chat", None)
-    if open_chat is None:
-        return None
-    return int(open_chat(endpoint, arguments))
 
 
 @dataclass

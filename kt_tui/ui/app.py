@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,7 +15,7 @@ from textual.reactive import var
 from textual.signal import Signal
 
 from kt_tui.errors import KtError
-from kt_tui.services import LaunchRequest
+from kt_tui.services import ChatSession, LaunchRequest
 from kt_tui.supervise.types import EngineState, EngineStatus
 from kt_tui.ui.alerts import alerts
 from kt_tui.ui.nextstep import DEMO_MODEL
@@ -52,6 +54,7 @@ class KtApp(Shell):
     Args:
         services: The domain.
         opening: The launch that the command line named: its form is opened.
+        chat_session: The server that the command line named: the chat talks to it.
     """
 
     COMMANDS: ClassVar = {_palette_provider}
@@ -62,9 +65,16 @@ class KtApp(Shell):
     engine_status: var[EngineStatus] = var(EngineStatus())
     activity: var[Activity | None] = var(None)
 
-    def __init__(self, services: Services, opening: LaunchRequest | None = None) -> None:
-        super().__init__(services, first_mode="home" if opening is None else "launch")
+    def __init__(
+        self,
+        services: Services,
+        opening: LaunchRequest | None = None,
+        chat_session: ChatSession | None = None,
+    ) -> None:
+        first = "chat" if chat_session is not None else "home" if opening is None else "launch"
+        super().__init__(services, first_mode=first)
         self.opening = opening
+        self.chat_session = chat_session
         self.engine_status_signal: Signal[EngineStatus] = Signal(self, "engine-status")
         self.activity_signal: Signal[Activity | None] = Signal(self, "activity")
         self.snapshot_signal: Signal[Snapshot] = Signal(self, "snapshot")
@@ -83,6 +93,13 @@ class KtApp(Shell):
     def on_mount(self) -> None:
         """Paint first; all else follows."""
         self.call_after_refresh(self._begin)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with contextlib.suppress(RuntimeError, ValueError):  # not in the main thread: a test
+                asyncio.get_running_loop().add_signal_handler(number, self._leave_at_once, number)
+
+    def _leave_at_once(self, number: signal.Signals) -> None:
+        """The machine goes down or the terminal is gone: leave as at Ctrl+Q, without a question."""
+        self.exit(128 + number, return_code=128 + number)
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         """Called in the sampler's thread."""

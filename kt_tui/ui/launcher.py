@@ -7,8 +7,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
+from kt_tui.catalog import find_model
+from kt_tui.config import Config, load_config
 from kt_tui.errors import KtError, UsageError
-from kt_tui.services import LaunchRequest, build_services
+from kt_tui.paths import Paths, user_paths
+from kt_tui.services import ChatSession, LaunchRequest, build_services
+from kt_tui.ui.guard import run_guarded
+
+AFTER_KILL = (
+    "an engine that it had started is stopped, unless it was left running; start kt-tui again to go on"
+)
 
 _INSTEAD = "use `kt-tui run MODEL` to start an engine and `kt-tui chat` to talk to it"
 
@@ -57,17 +65,40 @@ def open_panel(model: str | None, extra: Sequence[str]) -> int:
     Raises:
         UsageError: No terminal, an unknown model, or a bad launch option.
     """
-    if problem := terminal_problem(sys.stdin, sys.stdout, sys.stderr, os.environ):
-        raise UsageError(problem)
-    services = build_services(os.environ)
+    _need_terminal()
     opening = None
     if model is not None:
-        services.find_model(model)  # a typo is told on the command line, not on a full screen
+        # A typo is told on the command line, not on a full screen.
+        find_model(model, *_user())
         opening = opening_request(model, extra)
+    return run_guarded(lambda: _show(opening, None), AFTER_KILL)
 
+
+def open_chat(session: ChatSession) -> int:
+    """Show the panel with a chat with the server of ``session``; gives the exit code.
+
+    Raises:
+        UsageError: There is no terminal.
+    """
+    _need_terminal()
+    return run_guarded(lambda: _show(None, session), AFTER_KILL)
+
+
+def _need_terminal() -> None:
+    if problem := terminal_problem(sys.stdin, sys.stdout, sys.stderr, os.environ):
+        raise UsageError(problem)
+
+
+def _user() -> tuple[Paths, Config]:
+    paths = user_paths(os.environ)
+    return paths, load_config(paths, os.environ)
+
+
+def _show(opening: LaunchRequest | None, session: ChatSession | None) -> int:
+    """The panel itself, in the guarded process."""
     from kt_tui.ui.app import KtApp
 
-    app = KtApp(services, opening)
+    app = KtApp(build_services(os.environ), opening, session)
     try:
         app.run()
     except KtError as error:

@@ -112,8 +112,10 @@ def test_sigkill_to_the_engine_while_it_streams_is_told_and_the_panel_lives_on(r
         for engine in ready_home.engines():
             os.kill(engine.pid, signal.SIGKILL)
         terminal.wait_for(r"(?i)SIGKILL|killed", 20)
+        terminal.wait_for("failed demo", 20)
         terminal.send(F5)  # the panel is usable: the same launch again
-        terminal.wait_for(r"\bready\b", 120)
+        terminal.wait_for("(starting|loading) demo", 20)
+        terminal.wait_for("ready demo", 120)
         leave(terminal, STOP)
         assert terminal.wait_exit(60) == 0
     ready_home.wait_until_nothing_runs()

@@ -124,6 +124,7 @@ class PanelApp(App[None]):
         self.engine_status_signal: Signal[EngineStatus] = Signal(self, "engine-status")
         self.snapshot_signal: Signal[Any] = Signal(self, "snapshot")
         self.snapshot = None
+        self.chat_session = None
         self.said: list[str] = []
         self.copied: list[str] = []
         self._shown = screen

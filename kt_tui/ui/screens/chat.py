@@ -24,13 +24,14 @@ from kt_tui.ui.widgets.transcript import Answer, Transcript
 
 if TYPE_CHECKING:
     from kt_tui.monitor import Snapshot
+    from kt_tui.services import ChatSession
 
 DESCRIBE_S = 0.25
 EMPTY = "Nothing said yet.\n\nWrite below and press enter; / lists the commands."
 
 
 class ChatScreen(ModeScreen):
-    """Talks to the running engine, or to a server given as ``endpoint``."""
+    """Talks to the running engine, or to the server of the app's ``chat_session``."""
 
     MODE = "chat"
     CSS_PATH = "chat.tcss"
@@ -43,9 +44,8 @@ class ChatScreen(ModeScreen):
         Binding("ctrl+c", "copy_or_stop", "Copy", show=False, priority=True, id="chat.copy-or-stop"),
     ]
 
-    def __init__(self, endpoint: Endpoint | None = None, stream: StreamFunction = stream_chat) -> None:
+    def __init__(self, stream: StreamFunction = stream_chat) -> None:
         super().__init__()
-        self._endpoint = endpoint
         self._stream = stream
         self._editing = False
         self._restorable = True
@@ -65,7 +65,8 @@ class ChatScreen(ModeScreen):
 
     def on_mount(self) -> None:
         """Starts with the saved conversation and follows the engine."""
-        system = str(self.services.config.get("chat.system") or "") or None
+        asked = self._session.system if self._session is not None else self.services.config.get("chat.system")
+        system = str(asked or "") or None
         self._history = ChatHistory(self.services.paths.chats, lambda text: self.kt.say(text, "warning"))
         self.controller = ChatController(
             Conversation(system, on_change=self._save),
@@ -98,9 +99,13 @@ class ChatScreen(ModeScreen):
 
     # --- the server ----------------------------------------------------------------------------------------
 
+    @property
+    def _session(self) -> ChatSession | None:
+        return self.kt.chat_session
+
     def _connect(self) -> Endpoint | None:
-        if self._endpoint is not None:
-            return self._endpoint
+        if self._session is not None:
+            return self._session.endpoint
         supervisor = self.services.supervisor
         status = supervisor.status
         if status.state is not EngineState.READY or not status.base_url:
@@ -108,6 +113,8 @@ class ChatScreen(ModeScreen):
         return Endpoint(status.base_url, supervisor.api_key)
 
     def _options(self) -> ChatOptions:
+        if self._session is not None:
+            return self._session.options
         temperature = self.services.config.get("chat.temperature")
         tokens = self.services.config.get("chat.max_tokens")
         return ChatOptions(
@@ -126,8 +133,12 @@ class ChatScreen(ModeScreen):
 
     def _save(self, position: int) -> None:
         self._restorable = False
+        if self._session is not None and not self._session.saved:
+            return
         conversation = self.controller.conversation
         model = self.services.supervisor.status.model
+        if self._session is not None:
+            model = self._session.endpoint.model or self._session.endpoint.base_url
         self._history.record(model, conversation.system, conversation.messages, position)
 
     def _restore_if_kept(self) -> None:

@@ -84,7 +84,7 @@ def test_default_sampling(tmp_path: Path) -> None:
         "top_k": 20,
     }
     write(tmp_path, generation_config={**advice, "do_sample": False})
-    assert load_text(tmp_path).sampling_defaults == {}
+    assert load_text(tmp_path).sampling_defaults == {"temperature": 0.0}
 
 
 def test_control_tokens_in_a_prompt_are_recognised(tmp_path: Path) -> None:
