@@ -8,11 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from kt_tui.paths import user_paths
@@ -90,16 +92,40 @@ def test_an_engine_left_running_is_found_again(ready_home: Home) -> None:
     ready_home.wait_until_nothing_runs()
 
 
-def test_sigkill_to_the_panel_while_the_engine_loads_leaves_nothing_behind(ready_home: Home) -> None:
+def wait_for_an_engine(home: Home, terminal: Terminal) -> None:
+    end = time.monotonic() + 60
+    while not home.engines():
+        terminal.pump(0.05)
+        assert time.monotonic() < end
+
+
+def assert_clean(terminal: Terminal) -> None:
+    """The terminal is as a shell wants it: main screen, no mouse or paste reports, cursor and echo there."""
+    for mode in ("1049", "1000", "1003", "1006", "2004"):
+        on, off = (terminal.raw.rfind(f"\x1b[?{mode}{end}".encode()) for end in "hl")
+        assert off > on, mode
+    assert terminal.raw.rfind(b"\x1b[?25h") > terminal.raw.rfind(b"\x1b[?25l")
+    flags = termios.tcgetattr(terminal.child.child_fd)[3]
+    assert flags & termios.ECHO
+    assert flags & termios.ICANON
+
+
+@pytest.mark.parametrize("victim", ["guard", "panel"])
+def test_sigkill_while_the_engine_loads_leaves_no_process_and_a_clean_terminal(
+    ready_home: Home, victim: str
+) -> None:
     with panel(ready_home) as terminal:
-        terminal.wait_for("Start demo|Make and start|demo")
+        terminal.wait_for("Start demo")
         terminal.send("\r")
-        end = time.monotonic() + 60
-        while not ready_home.engines():
-            terminal.pump(0.05)
-            assert time.monotonic() < end
-        terminal.kill()
-        ready_home.wait_until_nothing_runs(20)
+        wait_for_an_engine(ready_home, terminal)
+        guard = psutil.Process(terminal.child.pid)
+        (drawing,) = guard.children()
+        (guard if victim == "guard" else drawing).kill()
+        ready_home.wait_until_nothing_runs(30)
+        terminal.pump(1)
+        assert_clean(terminal)
+        if victim == "panel":
+            terminal.wait_for("the panel was ended by SIGKILL; an engine that it had started is stopped")
 
 
 def test_sigkill_to_the_engine_while_it_streams_is_told_and_the_panel_lives_on(ready_home: Home) -> None:
@@ -143,14 +169,67 @@ def test_a_truncated_checkpoint_is_told_by_its_file(ready_home: Home, tmp_path: 
         assert not ready_home.engines()
 
 
-def test_the_terminal_is_clean_after_the_panel_crashes(ready_home: Home) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_panel_and_engine_cleanly(ready_home: Home, number: signal.Signals) -> None:
     with panel(ready_home) as terminal:
-        terminal.wait_for(r"Home.*Models")
-        os.kill(terminal.child.pid, signal.SIGTERM)
-        terminal.wait_exit(20)
-        assert terminal.raw.count(b"\x1b[?1049h") == terminal.raw.count(b"\x1b[?1049l")
-        for off in (b"\x1b[?1000l", b"\x1b[?2004l", b"\x1b[?25h"):
-            assert off in terminal.raw
+        start_demo(terminal)
+        os.kill(terminal.child.pid, number)
+        terminal.wait_exit(30)
+        assert_clean(terminal)
+    ready_home.wait_until_nothing_runs()
+
+
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+def test_a_named_model_starts_with_enter_and_the_launch_is_saved_and_started_by_name(
+    ready_home: Home, columns: int, rows: int
+) -> None:
+    with panel(ready_home, "demo", columns=columns, rows=rows) as terminal:
+        terminal.wait_for(r"Served model name\s+demo")
+        terminal.send("\r")
+        terminal.wait_for("ready demo", 120)
+        terminal.send("\x1b3")  # alt+3: Launch
+        terminal.wait_for("Parameters")
+        terminal.send("\x13")  # ctrl+s
+        terminal.wait_for("(?i)save")
+        terminal.send("evening\r")
+        terminal.wait_for("(?i)evening")
+        leave(terminal, STOP)
+        assert terminal.wait_exit(60) == 0
+    assert (ready_home.folder / "config" / "profiles" / "evening.toml").is_file()
+    with panel(ready_home, columns=columns, rows=rows) as terminal:
+        terminal.wait_for("evening", 30)
+    started = subprocess.Popen(
+        [sys.executable, "-m", "kt_tui", "run", "demo", "--profile", "evening"],
+        env=ready_home.env,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert started.stdout
+    assert any("kt-engine ready" in line for line in started.stdout)
+    started.send_signal(signal.SIGINT)
+    started.communicate(timeout=60)
+    ready_home.wait_until_nothing_runs()
+
+
+def test_a_disk_that_fills_while_the_demo_is_made_is_told_and_the_panel_lives_on(home: Home) -> None:
+    cache = home.folder / "cache"
+    cache.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=380m", "none", str(cache)]
+    if subprocess.run(mount, check=False, stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        ballast = cache / "ballast"
+        with panel(home) as terminal:
+            terminal.wait_for("Make and start demo")
+            terminal.send("\r")
+            terminal.wait_for(r"\d+ ?%", 90)
+            ballast.write_bytes(bytes(200_000_000))  # somebody else writes meanwhile
+            terminal.wait_for("(?i)(disk|space|full)[^%]*(free|need|space)", 90)
+            assert not [path for path in (cache / "models").iterdir() if path.is_dir()]
+            ballast.unlink()
+            terminal.wait_for("Make and start demo", 20)
+    finally:
+        subprocess.run(["umount", "-l", str(cache)], check=True)
 
 
 def test_the_launch_of_the_panel_is_the_command_that_was_shown(ready_home: Home) -> None:
