@@ -7,7 +7,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 SOURCES := $(wildcard csrc/*.cpp csrc/*.h csrc/*/*.cpp csrc/*/*.h) csrc/CMakeLists.txt CMakeLists.txt
 
-.PHONY: run test venv check format bench clean
+.PHONY: run test venv check format bench screens clean
 
 run: venv
 	@$(VENV)/bin/kt-tui demo
@@ -34,6 +34,9 @@ format: venv
 
 bench: venv
 	@$(PY) -m bench
+
+screens: venv
+	@$(PY) tools/screens.py
 
 clean:
 	@rm -rf $(VENV) build

@@ -21,7 +21,7 @@ FONT = "DejaVu Sans Mono, Noto Sans Mono CJK SC, monospace"
 FONT_SIZE = CELL / 0.60205  # the advance of DejaVu Sans Mono, in ems
 
 _TEXT = re.compile(
-    r'<text class="(?P<style>terminal-r\d+)" x="(?P<x>[\d.]+)" y="(?P<y>[\d.]+)"[^>]*>(?P<text>[^<]*)</text>'
+    r'<text class="(?P<style>[\w-]+-r\d+)" x="(?P<x>[\d.]+)" y="(?P<y>[\d.]+)"[^>]*>(?P<text>[^<]*)</text>'
 )
 
 
