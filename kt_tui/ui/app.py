@@ -55,6 +55,7 @@ class KtApp(Shell):
         services: The domain.
         opening: The launch that the command line named: its form is opened.
         chat_session: The server that the command line named: the chat talks to it.
+        on_painted: Called when the first screen is on the terminal.
     """
 
     COMMANDS: ClassVar = {_palette_provider}
@@ -70,6 +71,7 @@ class KtApp(Shell):
         services: Services,
         opening: LaunchRequest | None = None,
         chat_session: ChatSession | None = None,
+        on_painted: Callable[[], None] | None = None,
     ) -> None:
         first = "chat" if chat_session is not None else "home" if opening is None else "launch"
         super().__init__(services, first_mode=first)
@@ -85,6 +87,7 @@ class KtApp(Shell):
         self.profile_names: tuple[str, ...] = ()
         self.snapshot: Snapshot | None = None
         """The newest figures, if there are any yet."""
+        self._on_painted = on_painted
         self._opens_chat = False
         self._stop_listening: list[Callable[[], None]] = []
 
@@ -108,6 +111,8 @@ class KtApp(Shell):
     @work(group="begin")
     async def _begin(self) -> None:
         """Follow the engine and the sampler; read the slow things in threads."""
+        if self._on_painted is not None:
+            self._on_painted()
         supervisor = self.services.supervisor
         sampler = await asyncio.to_thread(lambda: self.services.sampler)
         self._stop_listening = [

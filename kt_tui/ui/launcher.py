@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from kt_tui.catalog import find_model
-from kt_tui.config import Config, load_config
 from kt_tui.errors import KtError, UsageError
-from kt_tui.paths import Paths, user_paths
 from kt_tui.services import ChatSession, LaunchRequest, build_services
 from kt_tui.ui.guard import run_guarded
 
@@ -69,7 +67,7 @@ def open_panel(model: str | None, extra: Sequence[str]) -> int:
     opening = None
     if model is not None:
         # A typo is told on the command line, not on a full screen.
-        find_model(model, *_user())
+        _find(model)
         opening = opening_request(model, extra)
     return run_guarded(lambda: _show(opening, None), AFTER_KILL)
 
@@ -89,16 +87,21 @@ def _need_terminal() -> None:
         raise UsageError(problem)
 
 
-def _user() -> tuple[Paths, Config]:
+def _find(model: str) -> None:
+    from kt_tui.catalog import find_model
+    from kt_tui.config import load_config
+    from kt_tui.paths import user_paths
+
     paths = user_paths(os.environ)
-    return paths, load_config(paths, os.environ)
+    find_model(model, paths, load_config(paths, os.environ))
 
 
 def _show(opening: LaunchRequest | None, session: ChatSession | None) -> int:
     """The panel itself, in the guarded process."""
+    gc.disable()  # until the first paint: what is loaded till then stays
     from kt_tui.ui.app import KtApp
 
-    app = KtApp(build_services(os.environ), opening, session)
+    app = KtApp(build_services(os.environ), opening, session, on_painted=_collect_garbage)
     try:
         app.run()
     except KtError as error:
@@ -107,3 +110,9 @@ def _show(opening: LaunchRequest | None, session: ChatSession | None) -> int:
     if app.last_words is not None:
         print(app.last_words, file=sys.stderr)  # noqa: T201
     return app.return_code or 0
+
+
+def _collect_garbage() -> None:
+    """From now on, and not again and again through what was loaded so far."""
+    gc.freeze()
+    gc.enable()

@@ -17,6 +17,7 @@ from kt_tui.paths import shipped
 from kt_tui.ui import clipboard, crash, theming
 from kt_tui.ui.keymap import read_alt_digits_as_alt, user_keys
 from kt_tui.ui.modes import Mode, available_modes
+from kt_tui.ui.stylesheet import LastingStylesheet
 
 if TYPE_CHECKING:
     from kt_tui.services import Services
@@ -79,6 +80,7 @@ class Shell(App[int]):
         self._screen_stacks = {first_mode: []}
         self.own_themes: tuple[str, ...] = ()
         self._theme_problems = self._register_themes()
+        self.stylesheet = LastingStylesheet(variables=self.get_css_variables())  # of the theme just chosen
         read_alt_digits_as_alt()
         if keys := user_keys(services.config):
             self.set_keymap(keys)
@@ -89,6 +91,19 @@ class Shell(App[int]):
         report = crash.write_crash_report(error, self.services.paths.state)
         self.last_words = crash.crash_sentence(error, report)
         self._close_messages_no_wait()
+
+    @property
+    def size_classes(self) -> tuple[str, ...]:
+        """The classes that Textual gives a screen of the terminal's size, for the first styles to be the last."""
+        bounds = (
+            (self.size.width, self.HORIZONTAL_BREAKPOINTS),
+            (self.size.height, self.VERTICAL_BREAKPOINTS),
+        )
+        return tuple(
+            max((least, name) for least, name in breakpoints if size >= least)[1]
+            for size, breakpoints in bounds
+            if breakpoints
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:

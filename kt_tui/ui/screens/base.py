@@ -42,6 +42,7 @@ class ModeScreen(Screen[object]):
 
     def compose(self) -> ComposeResult:
         """The body between the shared bars."""
+        self.add_class(*self.kt.size_classes)
         yield TabBar(self.MODE)
         with Container(classes="mode-body"):
             yield from self.compose_body()
