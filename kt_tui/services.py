@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kt_tui.config import Config, load_config, set_value
 from kt_tui.errors import KtError
+from kt_tui.net import bind_problem
 from kt_tui.paths import Paths, user_paths
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ class Services:
         environ: Mapping[str, str],
         supervisor: Supervisor | None = None,
         sampler: Sampler | None = None,
+        *,
         machine: Callable[[], Machine] | None = None,
+        ports: Callable[[str, int], str | None] = bind_problem,
     ) -> None:
         self.paths = paths
         self.environ = environ
@@ -90,6 +93,7 @@ class Services:
         self._supervisor = supervisor
         self._sampler = sampler
         self._read_machine = machine
+        self._ports = ports
         self._machine: Machine | None = None
         self._machine_lock = threading.Lock()
 
@@ -196,15 +200,16 @@ class Services:
         Raises:
             KtError: There is no such model or profile.
         """
+        from kt_tui.hardware import refresh_memory
         from kt_tui.launch import plan_launch
-        from kt_tui.net import bind_problem
         from kt_tui.profiles import load_profile
 
         # A port that our own running engine holds says nothing about the next launch.
         occupied = self.supervisor.status.state.active
+        machine = self.machine()
         return plan_launch(
             self.find_model(request.model),
-            self.machine(),
+            machine if self._read_machine else refresh_memory(machine),
             self.config,
             load_profile(self.paths, request.profile) if request.profile else None,
             environ=self.environ,
@@ -212,7 +217,7 @@ class Services:
             extra=request.extra,
             engine=request.engine,
             facts=before.facts if before is not None else None,
-            bind_problem=None if occupied else bind_problem,
+            bind_problem=None if occupied else self._ports,
         )
 
 

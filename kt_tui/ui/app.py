@@ -271,7 +271,7 @@ class KtApp(Shell):
         question = Ask(
             "Stop the engine?",
             f"{self.engine_status.model} is {self.engine_status.state}. Running answers end where they are.",
-            [Answer("cancel", "Let it run"), Answer("stop", "Stop it", "error")],
+            [Answer("cancel", "Let it run"), Answer("stop", "Stop it", "error", "s")],
         )
         if await self.push_screen_wait(question) == "stop":
             await self._stop_engine()
@@ -305,8 +305,8 @@ class KtApp(Shell):
                 "left running.",
                 [
                     Answer("cancel", "Stay"),
-                    Answer("keep", "Leave it running"),
-                    Answer("stop", "Stop it and leave", "error"),
+                    Answer("keep", "Leave it running", key="l"),
+                    Answer("stop", "Stop it and leave", "error", "s"),
                 ],
             )
             answer = await self.push_screen_wait(question)

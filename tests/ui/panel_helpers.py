@@ -167,6 +167,7 @@ class PanelServices(Services):
             PlayedSupervisor(),  # type: ignore[arg-type]
             PlayedSampler(),  # type: ignore[arg-type]
             machine=lambda: MACHINE,
+            ports=lambda _host, _port: None,  # whatever really listens on this machine
         )
         self.entries = {"demo": DEMO, "smollm2": SMALL}
         self._prepared = False

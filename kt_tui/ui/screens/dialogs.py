@@ -10,6 +10,8 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.events import Key
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
@@ -18,11 +20,19 @@ Variant = Literal["default", "primary", "success", "warning", "error"]
 
 @dataclass(frozen=True)
 class Answer:
-    """A button: what choosing it gives, its label, its look."""
+    """A button: what choosing it gives, its label, its look, and the letter of the label that chooses it."""
 
     value: str
     label: str
     variant: Variant = "default"
+    key: str = ""
+
+    @property
+    def content(self) -> Content:
+        """The label with its letter underlined."""
+        at = self.label.lower().find(self.key) if self.key else -1
+        label = Content(self.label)
+        return label.stylize("underline", at, at + 1) if at >= 0 else label
 
 
 class Dialog(ModalScreen[str | None]):
@@ -52,11 +62,18 @@ class Ask(Dialog):
             yield Static(self._text, markup=False)
             with Horizontal(classes="buttons"):
                 for answer in self._answers:
-                    yield Button(answer.label, id=answer.value, variant=answer.variant, compact=True)
+                    yield Button(answer.content, id=answer.value, variant=answer.variant, compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """The answer is the button's id."""
         self.dismiss(event.button.id)
+
+    def on_key(self, event: Key) -> None:
+        """A letter chooses its answer."""
+        for answer in self._answers:
+            if answer.key and event.key == answer.key:
+                event.stop()
+                self.dismiss(answer.value)
 
 
 class AskText(Dialog):
