@@ -6,6 +6,7 @@ PROGRAMS = {
     "bench.kernels": "CPU kernels: decode and prefill beside the read bandwidth and FMA peak measured in the same run",
     "bench.speed": "the engine through HTTP: decode and prefill of both models beside llama.cpp",
     "bench.first_paint": "the panel: start to first paint, beside a minimal Textual program",
+    "bench.idle": "the panel: processor share and bytes to the terminal while nothing happens",
     "bench.chat_stream": "the panel: cost of streaming into a chat with 200 messages of history",
 }
 

@@ -2,7 +2,8 @@
 
     python -m bench.first_paint [--runs N] [--json]
 
-Both run in the same pseudo-terminal of 120x40, turn by turn, with warm file caches (the first turn is not counted).
+Both run in the same pseudo-terminal of 120x40, turn by turn, with warm file caches and bytecode: the first turn,
+which makes both, is not counted.
 """
 
 from __future__ import annotations

@@ -100,8 +100,14 @@ def program(module: str, *arguments: str) -> list[str]:
 
 
 def environment(home: str) -> dict[str, str]:
-    """A plain colour terminal and an own home folder."""
-    return {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "KT_TUI_HOME": home}
+    """A plain colour terminal, an own home folder, and bytecode kept there, as an installed program has it."""
+    return {
+        **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+        "PYTHONPYCACHEPREFIX": f"{home}/bytecode",
+        "TERM": "xterm-256color",
+        "COLORTERM": "truecolor",
+        "KT_TUI_HOME": home,
+    }
 
 
 def spread(values: Sequence[float]) -> tuple[float, float]:
