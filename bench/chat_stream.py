@@ -82,12 +82,13 @@ class Handler(BaseHTTPRequestHandler):
 
 def panel(url: str, messages: int, *, stream: bool) -> None:
     """The real panel, its chat filled, maybe with a question on its way."""
-    from kt_tui.chat import Conversation, Endpoint, Message
-    from kt_tui.services import build_services
+    from kt_tui.chat import ChatOptions, Conversation, Endpoint, Message
+    from kt_tui.services import ChatSession, build_services
     from kt_tui.ui.app import KtApp
     from kt_tui.ui.screens.chat import ChatScreen
 
-    app = KtApp(build_services(os.environ))
+    session = ChatSession(Endpoint(url), ChatOptions(), saved=False)
+    app = KtApp(build_services(os.environ), chat_session=session)
     history = [
         Message(
             "user" if number % 2 == 0 else "assistant", f"message {number}" if number % 2 == 0 else SAMPLE
@@ -97,7 +98,7 @@ def panel(url: str, messages: int, *, stream: bool) -> None:
 
     async def fill(_pilot: object) -> None:
         # A mode of its own: a screen on top of another is painted again whenever the other one is.
-        screen = ChatScreen(Endpoint(url))
+        screen = ChatScreen()
         app.add_mode("bench", lambda: screen)
         await app.switch_mode("bench")
         screen.controller.replace(Conversation(messages=history))
