@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,10 @@ from kt_tui.paths import Paths, user_paths
 
 if TYPE_CHECKING:
     from engine.demo.options import DemoOptions
+
+
+# A shell that starts tests in the background has them ignore Ctrl+C, and children would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
