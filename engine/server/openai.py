@@ -58,7 +58,7 @@ class OpenAi:
                 add_generation_prompt=body.add_generation_prompt,
                 variables=body.chat_template_kwargs,
             )
-            return ready.text.encode(text, add_special_tokens=False)
+            return _encode(ready, text, add_special_tokens=False)
 
         # In a thread: a long conversation takes a while, and other answers must not stop for it.
         ids = await asyncio.to_thread(prompt)
@@ -71,7 +71,7 @@ class OpenAi:
         self._check_model(body.model)
         prompt = body.prompt
         if isinstance(prompt, str):
-            prompt = await asyncio.to_thread(ready.text.encode, prompt, add_special_tokens=True)
+            prompt = await asyncio.to_thread(_encode, ready, prompt, add_special_tokens=True)
         return await self._answer(request, body, prompt, CompletionShape(*self._names("cmpl")))
 
     def _ready(self) -> Ready:
@@ -153,3 +153,15 @@ class OpenAi:
             ttft_s=end.timing.ttft_s,
             tpot_s=end.timing.tpot_s,
         )
+
+
+def _encode(ready: Ready, text: str, *, add_special_tokens: bool) -> list[int]:
+    """Token ids of a prompt. One that cannot fit is refused first: encoding megabytes holds up everything else."""
+    if ready.text.exceeds(text, ready.context_length):
+        raise RequestError(
+            f"The prompt is too long: its {len(text)} characters cannot fit into the model's context of "
+            f"{ready.context_length} tokens.",
+            param="messages",
+            code="context_length_exceeded",
+        )
+    return ready.text.encode(text, add_special_tokens=add_special_tokens)

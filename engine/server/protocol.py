@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator
 
 from engine.request import RequestError, SamplingParams
 from engine.server.errors import from_validation
@@ -135,7 +135,7 @@ class ChatBody(GenerationBody):
 class CompletionBody(GenerationBody):
     """``POST /v1/completions``: one prompt, as a text or as token ids."""
 
-    prompt: str | list[int]
+    prompt: str | list[StrictInt]
     echo: bool = False
 
 

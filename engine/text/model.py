@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tokenizers import Tokenizer
 
@@ -11,7 +12,7 @@ from engine.text.stream import TokenDecoder, new_decoder
 from engine.text.template import ChatTemplate
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TextModel:
     """Text in, token ids out, and back.
 
@@ -29,6 +30,15 @@ class TextModel:
     end_ids: frozenset[int]
     sampling_defaults: Mapping[str, float] = field(default_factory=dict)
     begin_id: int | None = None
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Length of the longest token, in the vocabulary's own characters (bytes, for a byte-level one)."""
+        return max(map(len, self.tokenizer.get_vocab()), default=1)
+
+    def exceeds(self, text: str, tokens: int) -> bool:
+        """Whether ``text`` is so long that it cannot fit into ``tokens`` tokens, told without encoding it."""
+        return len(text) > tokens * self.longest_token
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids of a text; control tokens written in it are recognised.

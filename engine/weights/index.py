@@ -91,6 +91,8 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: The file is missing or is not a JSON object.
     """
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path} is not a file: download the model again")
     try:
         document = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:

@@ -65,6 +65,8 @@ class MappedFile:
             CheckpointError: It is missing, empty, or cannot be opened.
         """
         self.path = path
+        if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
+            raise CheckpointError(f"{path} is not a file: download it again")
         try:
             with path.open("rb") as file:
                 self.mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kt_tui.cli.render import Section, known, show, size
-from kt_tui.errors import KtError
+from kt_tui.errors import KtError, UsageError
 from kt_tui.launch.options import add_launch_arguments, options_from
 
 if TYPE_CHECKING:
     from kt_tui.hardware import Machine
     from kt_tui.launch import DeviceMemory, LaunchPlan
+    from kt_tui.paths import Paths
 
 PASSES_UNKNOWN = True
 MAXIMUM_DOCUMENT = 64 << 20
@@ -22,7 +23,7 @@ MAXIMUM_DOCUMENT = 64 << 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("model", metavar="MODEL", help="name of a known model, or path of a checkpoint")
+    add_model_argument(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     parser.add_argument(
         "--machine",
@@ -31,6 +32,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="plan for a machine described by `kt-tui hardware --json`",
     )
     add_launch_arguments(parser)
+
+
+def add_model_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare MODEL, which a saved launch may stand for."""
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="name of a known model, or path of a checkpoint; --profile NAME knows its own",
+    )
+
+
+def model_of(arguments: argparse.Namespace, paths: Paths) -> str:
+    """The model that the command line names, by itself or by a saved launch.
+
+    Raises:
+        KtError: It names none, or there is no such saved launch.
+    """
+    from kt_tui.profiles import load_profile
+
+    if arguments.model is not None:
+        return str(arguments.model)
+    if arguments.profile:
+        return load_profile(paths, arguments.profile).model
+    raise UsageError("name a MODEL (kt-tui models lists them), or a saved launch with --profile NAME")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -61,7 +87,7 @@ def make_plan(arguments: argparse.Namespace) -> LaunchPlan:
     settings = load_config(paths, os.environ)
     elsewhere = getattr(arguments, "machine", None)
     return plan_launch(
-        find_model(arguments.model, paths, settings),
+        find_model(model_of(arguments, paths), paths, settings),
         load_machine(elsewhere) if elsewhere else read_machine(environ=os.environ),
         settings,
         load_profile(paths, arguments.profile) if arguments.profile else None,

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from kt_tui.cli.plan import make_plan, sections
+from kt_tui.cli.plan import add_model_argument, make_plan, model_of, sections
 from kt_tui.cli.render import show
 from kt_tui.errors import KtError
 from kt_tui.launch.options import add_launch_arguments
@@ -30,7 +30,7 @@ _STEP = 0.1  # progress is told again after this much of it
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("model", metavar="MODEL", help="name of a known model, or path of a checkpoint")
+    add_model_argument(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="print the plan and the exact command; start nothing"
     )
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     from kt_tui.paths import user_paths
 
     paths = user_paths(os.environ)
-    _prepare(arguments.model, paths)
+    _prepare(model_of(arguments, paths), paths)
     plan = make_plan(arguments)
     if problems := plan.blocking(force=arguments.force):
         way = "" if any(not p.prediction for p in problems) else " (--force launches in spite of predictions)"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from kt_tui.hardware import Machine
     from kt_tui.monitor import Snapshot
     from kt_tui.services import Services
+
+LEAVE_S = 20.0
+"""Longest way out after a signal; longer than stopping an engine takes."""
 
 _FOLLOWING_MODES = {"home", "models", "launch"}
 """Where a user waits for the engine; from elsewhere the panel does not jump to the chat by itself."""
@@ -101,7 +106,13 @@ class KtApp(Shell):
                 asyncio.get_running_loop().add_signal_handler(number, self._leave_at_once, number)
 
     def _leave_at_once(self, number: signal.Signals) -> None:
-        """The machine goes down or the terminal is gone: leave as at Ctrl+Q, without a question."""
+        """The machine goes down or the terminal is gone: leave as at Ctrl+Q, without a question.
+
+        A terminal that is gone can hold up the way out for ever, so it has a deadline.
+        """
+        deadline = threading.Timer(LEAVE_S, os._exit, (128 + number,))
+        deadline.daemon = True
+        deadline.start()
         self.exit(128 + number, return_code=128 + number)
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:

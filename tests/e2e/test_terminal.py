@@ -198,7 +198,7 @@ def test_a_named_model_starts_with_enter_and_the_launch_is_saved_and_started_by_
     with panel(ready_home, columns=columns, rows=rows) as terminal:
         terminal.wait_for("evening", 30)
     started = subprocess.Popen(
-        [sys.executable, "-m", "kt_tui", "run", "demo", "--profile", "evening"],
+        [sys.executable, "-m", "kt_tui", "run", "--profile", "evening"],
         env=ready_home.env,
         stdout=subprocess.PIPE,
         text=True,

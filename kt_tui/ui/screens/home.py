@@ -160,6 +160,7 @@ class HomeScreen(ModeScreen):
         listed = self.query_one("#profile-list", OptionList)
         listed.clear_options()
         listed.add_options([Option(name, id=name) for name in names[:MOST_PROFILES]])
+        listed.highlighted = 0 if names else None  # so that Enter starts one at once
         listed.display = bool(names)
         self.query_one("#no-profiles").display = not names
         self._show_step()

@@ -311,3 +311,21 @@ def test_models_metrics_and_loads(start: Any) -> None:
     assert document["aggregate"]["total_reqs"] == 0
     assert json.loads(httpx.get(service.url + "/").text)["name"] == "kt-engine"
     assert httpx.head(service.url + "/").status_code == 200
+
+
+def test_a_prompt_of_megabytes_is_refused_before_it_is_encoded(start: Any) -> None:
+    service = start(FakeRunner(context_length=64))
+    for path, body in (
+        ("/v1/chat/completions", {**GOOD, "messages": [{"role": "user", "content": "x" * 5_000_000}]}),
+        ("/v1/completions", {"model": GOOD["model"], "prompt": "x" * 5_000_000}),
+    ):
+        error = error_of(httpx.post(service.url + path, json=body, timeout=30), 400)
+        assert error["code"] == "context_length_exceeded"
+        assert "characters" in error["message"]  # tokens would have been counted by encoding
+
+
+@pytest.mark.parametrize("prompt", [[1.0, 2], [True], ["1"]])
+def test_token_ids_of_a_prompt_are_whole_numbers(start: Any, prompt: list[object]) -> None:
+    service = start(FakeRunner())
+    body = {"model": GOOD["model"], "prompt": prompt, "max_tokens": 1}
+    error_of(httpx.post(service.url + "/v1/completions", json=body, timeout=30), 400)

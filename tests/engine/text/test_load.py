@@ -126,3 +126,11 @@ def test_no_such_gguf(tmp_path: Path) -> None:
     (tmp_path / "short.gguf").write_bytes(b"GGUF\x03")
     with pytest.raises(EngineError, match=r"short\.gguf"):
         load_text(tmp_path / "short.gguf")
+
+
+def test_a_text_that_cannot_fit_is_known_without_encoding_it(smollm2_gguf: Path) -> None:
+    text = load_text(smollm2_gguf)
+    longest = max(text.tokenizer.get_vocab(), key=len)
+    assert text.longest_token == len(longest)
+    assert not text.exceeds("x" * 10 * len(longest), 10)
+    assert text.exceeds("x" * (10 * len(longest) + 1), 10)
