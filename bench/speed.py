@@ -92,9 +92,10 @@ def serving(argv: list[str], port: int) -> Iterator[str]:
                 process.kill()
 
 
-def stream(base: str, prompt: str, tokens: int) -> tuple[float, float, int, int]:
+def stream(base: str, model: str, prompt: str, tokens: int) -> tuple[float, float, int, int]:
     """One request: (seconds to the first token, seconds after it, prompt tokens, output tokens)."""
     body = {
+        "model": model,
         "prompt": prompt,
         "max_tokens": tokens,
         "temperature": 0,
@@ -124,10 +125,11 @@ def measure(base: str, prompt_tokens: int, tokens: int, repeats: int) -> Speed:
     """Prefill from the time to the first token of long prompts, decode from the time after it."""
     dice = random.Random(7)
     prefill, decode, seen = [], [], 0
+    model = httpx.get(base + "/v1/models", timeout=30).json()["data"][0]["id"]
     for repeat in range(repeats + 1):  # the first warms up
         prompt = " ".join(dice.choices(WORDS, k=prompt_tokens))  # fresh, so that no prefix cache helps
-        first_s, _, seen, _ = stream(base, prompt, 1)
-        _, rest_s, _, made = stream(base, " ".join(dice.choices(WORDS, k=16)), tokens)
+        first_s, _, seen, _ = stream(base, model, prompt, 1)
+        _, rest_s, _, made = stream(base, model, " ".join(dice.choices(WORDS, k=16)), tokens)
         if repeat:
             prefill.append(seen / first_s)
             decode.append((made - 1) / rest_s)
