@@ -17,17 +17,22 @@ Experts::Experts(std::shared_ptr<Team> team, Format format, int count, long hidd
       intermediate_(intermediate),
       inner_tiles_(tile_count(intermediate)),
       outer_tiles_(tile_count(hidden)),
-      hidden_depth_(padded_depth(hidden)),
-      intermediate_depth_(padded_depth(intermediate)),
+      hidden_depth_(padded_depth(format, hidden)),
+      intermediate_depth_(padded_depth(format, intermediate)),
       gate_bytes_(tile_bytes(format, hidden_depth_)),
       down_bytes_(tile_bytes(format, intermediate_depth_)),
       loaded_(static_cast<size_t>(count), false) {
-  if (format != kF32 && format != kBf16 && format != kFp8Block128)
+  if (!path_.gemv)
     throw std::invalid_argument(std::string("experts in format ") + format_name(format) +
-                                " are not supported; use f32, bf16 or fp8_block128");
+                                " are not supported");
   const auto guard = team_->lock();
   for (int group = 0; group < team_->groups(); ++group) {
-    Part part{team_->group_share(inner_tiles_, group), team_->group_share(outer_tiles_, group), 0, {}};
+    // Intermediate rows are shared out in pairs of tiles, the unit in which activations are quantised.
+    const Range pairs = team_->group_share((inner_tiles_ + 1) / 2, group);
+    Part part{{std::min(pairs.begin * 2, inner_tiles_), std::min(pairs.end * 2, inner_tiles_)},
+              team_->group_share(outer_tiles_, group),
+              0,
+              {}};
     const size_t bytes = static_cast<size_t>(part.inner.end - part.inner.begin) * 2 * gate_bytes_ +
                          static_cast<size_t>(part.outer.end - part.outer.begin) * down_bytes_;
     part.expert_bytes = (bytes + 4095) / 4096 * 4096;
@@ -122,14 +127,15 @@ void Experts::forward(const float* x, const Routing& routing, float* y) const {
   // Enough rows at once to keep the team busy and to convert each expert's weights once, yet few enough that
   // the workspace stays in the tens of megabytes.
   constexpr size_t kRowsPerPass = 4096;
-  const size_t sweep = static_cast<size_t>(sweep_rows(path_));
+  const bool panels = path_.panel.rows > 0;
+  const auto sweep = static_cast<size_t>(panels ? sweep_rows(path_.panel) : path_.gemv_rows);
   std::vector<Piece> pieces;
   size_t pass_begin = 0;
   for (size_t i = 0; i < routes.size();) {
     size_t end = i;
     while (end < routes.size() && end - i < sweep && routes[end].expert == routes[i].expert) ++end;
     pieces.push_back({routes[i].expert, i - pass_begin, static_cast<int>(end - i),
-                      static_cast<int>(end - i) > path_.gemv_rows});
+                      panels && static_cast<int>(end - i) > path_.gemv_rows});
     i = end;
     if (i - pass_begin >= kRowsPerPass || i == routes.size()) {
       Pass(*this, routing.tokens,

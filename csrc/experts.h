@@ -20,7 +20,7 @@ struct Routing {
 
 class Experts {
  public:
-  // `format` is f32, bf16 or fp8_block128. Memory is reserved for all experts and taken by those that are
+  // Memory is reserved for all experts and taken by those that are
   // loaded.
   Experts(std::shared_ptr<Team> team, Format format, int count, long hidden, long intermediate);
 

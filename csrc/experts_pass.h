@@ -2,7 +2,6 @@
 #pragma once
 
 #include "experts.h"
-#include "panel.h"
 
 namespace kt {
 
@@ -32,8 +31,8 @@ class Experts::Pass {
 
  private:
   void lay_out(const float* x);
-  void prepare_token(const float* x, long token) const;
-  void interleave(size_t index, bool inner) const;
+  void prepare_token(const float* x, long token, bool panel) const;
+  void arrange(size_t index, bool inner) const;
   void inner_item(long item, const Part& part, uint8_t* scratch) const;
   void outer_item(long item, const Part& part, uint8_t* scratch, float* y) const;
   void add_rows(const Piece& piece, long tile, const float* sums, float* y) const;
@@ -44,11 +43,13 @@ class Experts::Pass {
   const std::vector<Piece>& pieces_;
   std::vector<Route> routes_;
   long tokens_;
-  size_t x_stride_, h_stride_;
-  uint8_t* prepared_ = nullptr;  // tokens as the kernels read them; null when x is read as it is
-  uint8_t* h_ = nullptr;         // intermediate rows as the kernels read them
+  Activation activations_[2];  // of pieces that are computed by rows, as a panel
+  uint8_t* prepared_[2] = {nullptr,
+                           nullptr};  // tokens so prepared; null when x is read as it is, or not needed
+  uint8_t* h_ = nullptr;              // intermediate rows as the kernels read them
+  size_t h_stride_ = 0;
   std::vector<const uint8_t*> x_rows_, h_rows_;        // per route
-  std::vector<uint32_t*> x_panels_, h_panels_;         // per piece, null for gemv
+  std::vector<uint8_t*> x_panels_, h_panels_;          // per piece, null for gemv
   std::vector<std::pair<size_t, long>> panel_blocks_;  // (piece, block) of all panels
 };
 

@@ -51,10 +51,20 @@ constexpr const char* kNames[] = {"scalar", "avx2", "avx512", "avx512_bf16"};
 Kernels build(int wanted) {
   Kernels table{};
   install_scalar(table);
+  install_scalar_int(table);
 #if defined(KT_X86)
-  if (wanted >= 1) install_avx2(table);
-  if (wanted >= 2) install_avx512(table);
-  if (wanted >= 3) install_avx512_bf16(table);
+  if (wanted >= 1) {
+    install_avx2(table);
+    install_avx2_int(table);
+  }
+  if (wanted >= 2) {
+    install_avx512(table);
+    install_avx512_int(table);
+  }
+  if (wanted >= 3) {
+    install_avx512_bf16(table);
+    install_avx512_vnni(table);
+  }
 #else
   (void)wanted;
 #endif

@@ -11,8 +11,8 @@
 namespace kt {
 
 // A packed matrix is a sequence of tiles of kTileRows output rows, each one contiguous stream in the order in
-// which a kernel reads it. The depth (input columns) is padded with zero weights to a multiple of
-// kDepthAlign.
+// which a kernel reads it. The depth (input columns) is padded with zero weights to a multiple of the
+// format's depth_align (pack.h).
 //
 //   f32           k: 16 x f32
 //   bf16          k/2: 16 x (k, k+1), 64 bytes
@@ -24,12 +24,35 @@ namespace kt {
 //   q4_1          k/32: 16 x f16 d, 16 x f16 m, then j in 0..3: 16 x 4 bytes, low nibble k = 4j+i, high
 //   16+4j+i q8_0          k/32: 16 x f16 d, then j in 0..7: 16 x 4 signed bytes, k = 4j+i
 constexpr int kTileRows = 16;
-constexpr int kDepthAlign = 4;
 constexpr int kScaleBlock = 128;
 constexpr int kQuantBlock = 32;
-constexpr int kMaxPanelRows = 16;
+constexpr int kMaxPanelRows = 32;
 
-enum Format : int { kF32, kBf16, kFp8Block128, kQ4_1, kQ8_0, kFormats };
+// What a weight means, by format:
+//   fp8_block128   e4m3 code * scale of its 128 x 128 block        fp8_channel   e4m3 code * scale of its row
+//   mxfp8          e4m3 code * 2^(e - 127), one e for 32 columns   mxfp4         e2m1 code * 2^(e - 127),
+//   likewise int8, int4     q * scale of its row, made from a float format  int4_g32      (q - 8) * bf16
+//   scale for 32 columns int4_g128      (q - 8) * f16 scale for 128 columns             q4_0 .. q6_k  the
+//   blocks of ggml
+enum Format : int {
+  kF32,
+  kBf16,
+  kFp8Block128,
+  kFp8Channel,
+  kMxfp8,
+  kMxfp4,
+  kInt8,
+  kInt4,
+  kInt4G32,
+  kInt4G128,
+  kQ4_0,
+  kQ4_1,
+  kQ8_0,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kFormats
+};
 enum Mode : int { kExact, kFast, kModes };
 
 // How a row of activations is prepared for a kernel. All start with `depth` values.
@@ -39,30 +62,36 @@ enum Mode : int { kExact, kFast, kModes };
 //   kInt8     int8 with one f32 scale per 32; then depth/32 f32 scales, then depth/32 f32 scale * sum of int8
 enum Activation : int { kActF32, kActF32Sums, kActBf16, kActInt8, kActivations };
 
-using PrepareFn = void (*)(const float* x, int columns, int depth, void* row);
+// Prepares `count` values of a row of `depth` values, those from column `begin` on (a multiple of 32). Values
+// behind the last one, up to the next multiple of 32 or to depth, become zero.
+using PrepareFn = void (*)(const float* x, int begin, int count, int depth, void* row);
 
 // out[m][16] = rows[m] . tile; rows are prepared activations.
 using GemvFn = void (*)(const uint8_t* tile, int depth, const uint8_t* const* rows, int m, float* out);
 
-// Writes depth [begin, end) of a tile as a panel of dwords [step][16]: f32 per k, or bf16 pairs per k/2.
-// Returns the factor that is still to be applied to products with this part of the panel.
-using ConvertFn = float (*)(const uint8_t* tile, int depth, int begin, int end, uint32_t* panel);
-
-// c[i][16] += scale * sum over steps of a[step][i] . b[step][16] for i < m; b1/c1 may be null.
-// `a` has panel_rows dwords per step.
-using GemmFn = void (*)(const uint32_t* a, const uint32_t* b0, const uint32_t* b1, int steps, int m,
-                        float* c0, float* c1, float scale0, float scale1);
+// Many rows at once: the rows are arranged in blocks, and a tile (or two, for the sake of registers) is
+// multiplied with any number of blocks, so that what it costs to decode weights is paid once.
+struct PanelKernels {
+  Activation activation;  // how rows are prepared before they are arranged
+  int rows;               // activation rows of a block, at most kMaxPanelRows; 0: there is no such path
+  // Bytes of one block, a multiple of 64.
+  size_t (*block_bytes)(int depth);
+  // Lays m prepared rows into a block; rows beyond m are zero.
+  void (*arrange)(const uint8_t* const* rows, int m, int depth, uint8_t* block);
+  // Bytes of scratch that multiply needs.
+  size_t (*scratch_bytes)(int depth);
+  // c0[row][16] = rows . tile0 for all rows of the blocks, and c1 likewise unless tile1 is null. Blocks lie
+  // one behind the other; only `rows` rows are written.
+  void (*multiply)(const uint8_t* tile0, const uint8_t* tile1, int depth, const uint8_t* blocks, int rows,
+                   uint8_t* scratch, float* c0, float* c1);
+};
 
 // One weight format in one numeric mode.
 struct FormatKernels {
-  Activation activation;
-  GemvFn gemv;
-  int gemv_rows;      // with more rows than this the panel path is used
-  ConvertFn convert;  // null: there is no panel path, gemv serves any number of rows
-  GemmFn gemm;
-  int panel_rows;  // activation rows per gemm step, at most kMaxPanelRows
-  int chunk;       // depth per convert and gemm call
-  int per_dword;   // depth per dword of a panel: 1 (f32) or 2 (bf16 pairs)
+  Activation activation;  // of gemv
+  GemvFn gemv;            // null: the format cannot be multiplied in this mode
+  int gemv_rows;          // with more rows than this the panel path is used, if there is one
+  PanelKernels panel;
 };
 
 struct Kernels {
@@ -71,8 +100,6 @@ struct Kernels {
   PrepareFn prepare[kActivations];
   // out[i] = silu(gate[i]) * up[i]
   void (*silu_product)(const float* gate, const float* up, int n, float* out);
-  // out[step][i] = rows[i][step]; rows beyond m are zero. `width` dwords per step.
-  void (*interleave)(const uint32_t* const* rows, int m, int width, int steps, uint32_t* out);
   // Limits of the machine, measured with the same instruction set.
   uint64_t (*read)(const uint8_t* data, size_t bytes);
   double (*fma_f32)(long iterations);   // returns the operations done (a multiply-add counts two)
@@ -81,8 +108,12 @@ struct Kernels {
 
 // Each fills in what it implements and leaves the rest as the narrower one left it.
 void install_scalar(Kernels& table);
+void install_scalar_int(Kernels& table);
 void install_avx2(Kernels& table);
+void install_avx2_int(Kernels& table);
 void install_avx512(Kernels& table);
+void install_avx512_int(Kernels& table);
 void install_avx512_bf16(Kernels& table);
+void install_avx512_vnni(Kernels& table);
 
 }  // namespace kt

@@ -1,10 +1,11 @@
-// AVX-512 with BF16, VNNI and VBMI: bf16 dot products for bf16 and FP8 weights (activations rounded to bf16),
-// and integer dot products for the fast mode. The other kernels are those of kernels_avx512.cpp.
+// AVX-512 with BF16, VNNI and VBMI: bf16 dot products for bf16 and FP8 weights (activations rounded to bf16).
 #if !defined(__AVX512BF16__) || !defined(__AVX512VNNI__) || !defined(__AVX512VBMI__)
 #error "this file is compiled with -mavx512bf16 -mavx512vnni -mavx512vbmi"
 #endif
 
-#include "kernels_avx512_rows.inl"
+#include "rows_avx512.inl"
+
+#include "kernels_float.inl"
 
 namespace kt {
 namespace {
@@ -213,46 +214,6 @@ void gemm_pairs(const uint32_t* a, const uint32_t* b0, const uint32_t* b1, int s
     gemm_pairs_any<1>(a, {b0}, steps, m, {c0}, {scale0});
 }
 
-template <int M>
-void int8_dots(Q4, const uint8_t* data, const int8_t* const* x, Rows (&dots)[M]) {
-  const __m512i mask = _mm512_set1_epi8(15);
-  __m512i sums[M];
-  KT_UNROLL
-  for (int m = 0; m < M; ++m) sums[m] = _mm512_setzero_si512();
-  KT_UNROLL
-  for (int j = 0; j < Q4::kWords; ++j) {
-    const __m512i word = load_words(data + j * 64).all;
-    const __m512i low = _mm512_and_si512(word, mask);
-    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(word, 4), mask);
-    KT_UNROLL
-    for (int m = 0; m < M; ++m) {
-      sums[m] = _mm512_dpbusd_epi32(sums[m], low, same_four(x[m] + 4 * j));
-      sums[m] = _mm512_dpbusd_epi32(sums[m], high, same_four(x[m] + 16 + 4 * j));
-    }
-  }
-  KT_UNROLL
-  for (int m = 0; m < M; ++m) dots[m] = {_mm512_cvtepi32_ps(sums[m])};
-}
-
-// The instruction multiplies unsigned by signed bytes: x + 128 is used, and 128 * sum(w) taken off again.
-template <int M>
-void int8_dots(Q8, const uint8_t* data, const int8_t* const* x, Rows (&dots)[M]) {
-  const __m512i flip = _mm512_set1_epi8(static_cast<char>(0x80));
-  __m512i sums[M], correction = _mm512_setzero_si512();
-  KT_UNROLL
-  for (int m = 0; m < M; ++m) sums[m] = _mm512_setzero_si512();
-  KT_UNROLL
-  for (int j = 0; j < Q8::kWords; ++j) {
-    const __m512i word = load_words(data + j * 64).all;
-    correction = _mm512_dpbusd_epi32(correction, flip, word);
-    KT_UNROLL
-    for (int m = 0; m < M; ++m)
-      sums[m] = _mm512_dpbusd_epi32(sums[m], _mm512_xor_si512(same_four(x[m] + 4 * j), flip), word);
-  }
-  KT_UNROLL
-  for (int m = 0; m < M; ++m) dots[m] = {_mm512_cvtepi32_ps(_mm512_sub_epi32(sums[m], correction))};
-}
-
 double fma_bf16(long iterations) {
   __m512 acc[16];
   const __m512i factor = _mm512_set1_epi32(0x3f803f80), term = factor;
@@ -275,15 +236,14 @@ double fma_bf16(long iterations) {
 
 void install_avx512_bf16(Kernels& table) {
   table.name = "avx512_bf16";
-  const FormatKernels bf16 = {kActBf16,   gemv<GemvBf16Pairs>, kPassRows,  convert_bf16_pairs,
-                              gemm_pairs, kPanelRows,          kBf16Chunk, 2};
-  const FormatKernels fp8 = {kActBf16,   gemv<GemvFp8Pairs>, kPassRows,   convert_fp8_pairs,
-                             gemm_pairs, kPanelRows,         kScaleBlock, 2};
+  const FormatKernels bf16 = {
+      kActBf16, gemv<GemvBf16Pairs>, kPassRows,
+      converted_panel<kActBf16, kPanelRows, kBf16Chunk, 2, convert_bf16_pairs, gemm_pairs>()};
+  const FormatKernels fp8 = {
+      kActBf16, gemv<GemvFp8Pairs>, kPassRows,
+      converted_panel<kActBf16, kPanelRows, kScaleBlock, 2, convert_fp8_pairs, gemm_pairs>()};
   table.formats[kBf16][kExact] = table.formats[kBf16][kFast] = bf16;
   table.formats[kFp8Block128][kExact] = table.formats[kFp8Block128][kFast] = fp8;
-  table.formats[kQ4_1][kFast] = fast(gemv<GemvQ4Int8>);
-  table.formats[kQ8_0][kFast] = fast(gemv<GemvQ8Int8>);
-  table.prepare[kActBf16] = prepare_bf16;
   table.fma_bf16 = fma_bf16;
 }
 

@@ -1,28 +1,9 @@
-// The reference: plain loops in the order of the formulas, built for every architecture.
-#include <math.h>
-
-#include "kernels_shared.inl"
+// The reference: plain loops in the order of the formulas, built for every architecture. Formats of
+// floating-point numbers.
+#include "scalar.inl"
 
 namespace kt {
 namespace {
-
-uint16_t load_u16(const uint8_t* p) {
-  uint16_t value;
-  memcpy(&value, p, sizeof value);
-  return value;
-}
-
-float f16_to_float(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
-  const uint32_t exponent = (half >> 10) & 31u;
-  const uint32_t mantissa = half & 1023u;
-  if (exponent == 31u) return float_from_bits(sign | 0x7f800000u | (mantissa << 13));
-  if (exponent == 0u) {
-    const float value = static_cast<float>(mantissa) * 0x1p-24f;
-    return sign ? -value : value;
-  }
-  return float_from_bits(sign | ((exponent + 112u) << 23) | (mantissa << 13));
-}
 
 // OCP E4M3: bias 7, subnormals, no infinity. 0x7f and 0xff (NaN) are refused when weights are packed.
 float fp8_to_float(uint8_t code) {
@@ -55,95 +36,6 @@ float weight_fp8(const uint8_t* tile, int depth, int row, int k) {
   return fp8_to_float(code) * scale;
 }
 
-float weight_q4_1(const uint8_t* tile, int, int row, int k) {
-  const uint8_t* block = tile + static_cast<size_t>(k / 32) * 320;
-  const int i = k % 16;
-  const uint8_t byte = block[64 + (i / 4) * 64 + row * 4 + i % 4];
-  const int q = k % 32 < 16 ? byte & 15 : byte >> 4;
-  return f16_to_float(load_u16(block + row * 2)) * static_cast<float>(q) +
-         f16_to_float(load_u16(block + 32 + row * 2));
-}
-
-float weight_q8_0(const uint8_t* tile, int, int row, int k) {
-  const uint8_t* block = tile + static_cast<size_t>(k / 32) * 544;
-  const int i = k % 32;
-  const int8_t q = static_cast<int8_t>(block[32 + (i / 4) * 64 + row * 4 + i % 4]);
-  return f16_to_float(load_u16(block + row * 2)) * static_cast<float>(q);
-}
-
-using WeightFn = float (*)(const uint8_t*, int, int, int);
-
-template <WeightFn weight>
-float convert(const uint8_t* tile, int depth, int begin, int end, uint32_t* panel) {
-  for (int k = begin; k < end; ++k)
-    for (int row = 0; row < kTileRows; ++row)
-      panel[static_cast<size_t>(k - begin) * kTileRows + row] = bits_from_float(weight(tile, depth, row, k));
-  return 1.0f;
-}
-
-constexpr int kChunk = 256;
-constexpr int kRows = 4;
-
-void gemm(const uint32_t* a, const uint32_t* b0, const uint32_t* b1, int steps, int m, float* c0, float* c1,
-          float scale0, float scale1) {
-  for (int half = 0; half < 2; ++half) {
-    const uint32_t* b = half ? b1 : b0;
-    float* c = half ? c1 : c0;
-    if (!b) continue;
-    for (int i = 0; i < m; ++i) {
-      float sum[kTileRows] = {};
-      for (int step = 0; step < steps; ++step) {
-        const float x = float_from_bits(a[static_cast<size_t>(step) * kRows + i]);
-        for (int row = 0; row < kTileRows; ++row)
-          sum[row] += x * float_from_bits(b[static_cast<size_t>(step) * kTileRows + row]);
-      }
-      for (int row = 0; row < kTileRows; ++row) c[i * kTileRows + row] += (half ? scale1 : scale0) * sum[row];
-    }
-  }
-}
-
-// Exact mode: activations stay f32.
-template <WeightFn weight>
-void gemv(const uint8_t* tile, int depth, const uint8_t* const* rows, int m, float* out) {
-  for (int i = 0; i < m; ++i)
-    for (int row = 0; row < kTileRows; ++row) out[i * kTileRows + row] = 0.0f;
-  for (int k = 0; k < depth; ++k)
-    for (int row = 0; row < kTileRows; ++row) {
-      const float value = weight(tile, depth, row, k);
-      for (int i = 0; i < m; ++i)
-        out[i * kTileRows + row] += value * reinterpret_cast<const float*>(rows[i])[k];
-    }
-}
-
-// Fast mode: int8 activations, integer sums inside each block of 32.
-template <bool kHasMinimum>
-void gemv_int8(const uint8_t* tile, int depth, const uint8_t* const* rows, int m, float* out) {
-  const int blocks = depth / kQuantBlock;
-  for (int i = 0; i < m; ++i) {
-    const int8_t* q = reinterpret_cast<const int8_t*>(rows[i]);
-    const float* scales = reinterpret_cast<const float*>(q + depth);
-    const float* sums = scales + blocks;
-    for (int row = 0; row < kTileRows; ++row) {
-      float total = 0.0f;
-      for (int b = 0; b < blocks; ++b) {
-        const uint8_t* block = tile + static_cast<size_t>(b) * (kHasMinimum ? 320 : 544);
-        int dot = 0;
-        for (int k = 0; k < kQuantBlock; ++k) {
-          if (kHasMinimum) {
-            const int byte = block[64 + (k % 16 / 4) * 64 + row * 4 + k % 4];
-            dot += (k < 16 ? byte & 15 : byte >> 4) * q[b * kQuantBlock + k];
-          } else {
-            dot += static_cast<int8_t>(block[32 + (k / 4) * 64 + row * 4 + k % 4]) * q[b * kQuantBlock + k];
-          }
-        }
-        total += f16_to_float(load_u16(block + row * 2)) * scales[b] * static_cast<float>(dot);
-        if (kHasMinimum) total += f16_to_float(load_u16(block + 32 + row * 2)) * sums[b];
-      }
-      out[i * kTileRows + row] = total;
-    }
-  }
-}
-
 uint64_t read_bytes(const uint8_t* data, size_t bytes) {
   uint64_t sums[8] = {};
   for (size_t i = 0; i + 64 <= bytes; i += 64) {
@@ -164,13 +56,6 @@ double fma_f32(long iterations) {
   return 32.0 * static_cast<double>(iterations);
 }
 
-template <WeightFn weight>
-FormatKernels exact(Activation activation) {
-  return {activation, gemv<weight>, 4, convert<weight>, gemm, kRows, kChunk, 1};
-}
-
-FormatKernels fast(GemvFn function) { return {kActInt8, function, 1 << 30, nullptr, nullptr, 1, kChunk, 1}; }
-
 }  // namespace
 
 void install_scalar(Kernels& table) {
@@ -178,16 +63,7 @@ void install_scalar(Kernels& table) {
   table.formats[kF32][kExact] = table.formats[kF32][kFast] = exact<weight_f32>(kActF32);
   table.formats[kBf16][kExact] = table.formats[kBf16][kFast] = exact<weight_bf16>(kActF32);
   table.formats[kFp8Block128][kExact] = table.formats[kFp8Block128][kFast] = exact<weight_fp8>(kActF32);
-  table.formats[kQ4_1][kExact] = exact<weight_q4_1>(kActF32Sums);
-  table.formats[kQ8_0][kExact] = exact<weight_q8_0>(kActF32);
-  table.formats[kQ4_1][kFast] = fast(gemv_int8<true>);
-  table.formats[kQ8_0][kFast] = fast(gemv_int8<false>);
-  table.prepare[kActF32] = prepare_f32;
-  table.prepare[kActF32Sums] = prepare_f32_sums;
-  table.prepare[kActBf16] = prepare_bf16;
-  table.prepare[kActInt8] = prepare_int8;
-  table.silu_product = silu_product_loop;
-  table.interleave = interleave_loop;
+  install_shared(table);
   table.read = read_bytes;
   table.fma_f32 = fma_f32;
   table.fma_bf16 = nullptr;

@@ -4,6 +4,9 @@
 
 #include "kernels.h"
 
+// Arrays of registers stay in registers only when every loop over them is unrolled early.
+#define KT_UNROLL _Pragma("GCC unroll 16")
+
 namespace kt {
 namespace {
 
@@ -52,37 +55,45 @@ void silu_product_loop(const float* gate, const float* up, int n, float* out) {
   }
 }
 
-void prepare_f32(const float* x, int columns, int depth, void* row) {
-  float* out = static_cast<float*>(row);
-  memcpy(out, x, sizeof(float) * columns);
-  for (int k = columns; k < depth; ++k) out[k] = 0.0f;
+// The end of what a call of prepare writes: the next multiple of a block, but no further than the row.
+int prepared_end(int begin, int count, int depth) {
+  const int end = (begin + count + kQuantBlock - 1) / kQuantBlock * kQuantBlock;
+  return end < depth ? end : depth;
 }
 
-void prepare_f32_sums(const float* x, int columns, int depth, void* row) {
-  prepare_f32(x, columns, depth, row);
+void prepare_f32(const float* x, int begin, int count, int depth, void* row) {
+  float* out = static_cast<float*>(row);
+  memcpy(out + begin, x, sizeof(float) * static_cast<size_t>(count));
+  for (int k = begin + count; k < prepared_end(begin, count, depth); ++k) out[k] = 0.0f;
+}
+
+void prepare_f32_sums(const float* x, int begin, int count, int depth, void* row) {
+  prepare_f32(x, begin, count, depth, row);
+  const float* values = static_cast<const float*>(row);
   float* sums = static_cast<float*>(row) + depth;
-  for (int b = 0; b < depth / kQuantBlock; ++b) {
+  for (int b = begin / kQuantBlock; b < prepared_end(begin, count, depth) / kQuantBlock; ++b) {
     float partial[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     for (int i = 0; i < kQuantBlock; i += 8)
-      for (int j = 0; j < 8; ++j) partial[j] += x[b * kQuantBlock + i + j];
+      for (int j = 0; j < 8; ++j) partial[j] += values[b * kQuantBlock + i + j];
     sums[b] = ((partial[0] + partial[4]) + (partial[2] + partial[6])) +
               ((partial[1] + partial[5]) + (partial[3] + partial[7]));
   }
 }
 
-void prepare_bf16(const float* x, int columns, int depth, void* row) {
-  uint16_t* out = static_cast<uint16_t*>(row);
-  for (int k = 0; k < columns; ++k) out[k] = bf16_from_float(x[k]);
-  for (int k = columns; k < depth; ++k) out[k] = 0;
+void prepare_bf16(const float* x, int begin, int count, int depth, void* row) {
+  uint16_t* out = static_cast<uint16_t*>(row) + begin;
+  for (int k = 0; k < count; ++k) out[k] = bf16_from_float(x[k]);
+  for (int k = count; k < prepared_end(begin, count, depth) - begin; ++k) out[k] = 0;
 }
 
-void prepare_int8(const float* x, int columns, int depth, void* row) {
-  (void)columns;  // formats with int8 activations have a depth of whole blocks
+void prepare_int8(const float* x, int begin, int count, int depth, void* row) {
   int8_t* out = static_cast<int8_t*>(row);
   float* scales = reinterpret_cast<float*>(out + depth);
   float* sums = scales + depth / kQuantBlock;
-  for (int b = 0; b < depth / kQuantBlock; ++b) {
-    const float* block = x + b * kQuantBlock;
+  for (int at = 0; at < count; at += kQuantBlock) {
+    float block[kQuantBlock];
+    const int present = count - at < kQuantBlock ? count - at : kQuantBlock;
+    for (int i = 0; i < kQuantBlock; ++i) block[i] = i < present ? x[at + i] : 0.0f;
     float lanes[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     for (int i = 0; i < kQuantBlock; i += 8)
       for (int j = 0; j < 8; ++j) {
@@ -97,17 +108,77 @@ void prepare_int8(const float* x, int columns, int depth, void* row) {
     for (int i = 0; i < kQuantBlock; ++i) {
       // Adding 1.5 * 2^23 rounds to nearest even in the low bits of the mantissa.
       const int q = static_cast<int>(bits_from_float(block[i] * inverse + 12582912.0f) - 0x4b400000u);
-      out[b * kQuantBlock + i] = static_cast<int8_t>(q);
+      out[begin + at + i] = static_cast<int8_t>(q);
       sum += q;
     }
-    scales[b] = scale;
-    sums[b] = scale * static_cast<float>(sum);
+    scales[(begin + at) / kQuantBlock] = scale;
+    sums[(begin + at) / kQuantBlock] = scale * static_cast<float>(sum);
   }
 }
 
-void interleave_loop(const uint32_t* const* rows, int m, int width, int steps, uint32_t* out) {
-  for (int step = 0; step < steps; ++step)
-    for (int i = 0; i < width; ++i) out[static_cast<size_t>(step) * width + i] = i < m ? rows[i][step] : 0u;
+// Writes depth [begin, end) of a tile as a panel of dwords [step][16]: f32 per k, or bf16 pairs per k/2.
+// Returns the factor that is still to be applied to products with this part of the panel.
+using ConvertFn = float (*)(const uint8_t* tile, int depth, int begin, int end, uint32_t* panel);
+
+// c[i][16] += scale * sum over steps of a[step][i] . b[step][16] for i < m; b1/c1 may be null.
+// `a` has the block's number of rows, in dwords, per step.
+using GemmFn = void (*)(const uint32_t* a, const uint32_t* b0, const uint32_t* b1, int steps, int m,
+                        float* c0, float* c1, float scale0, float scale1);
+
+// A panel path that converts slices of kChunk columns and sweeps all rows over each. Rows are arranged as
+// [step][kRows] dwords, a dword holding kPerDword columns.
+template <int kRows, int kChunk, int kPerDword, ConvertFn convert, GemmFn gemm>
+struct ConvertedPanel {
+  static size_t block_bytes(int depth) {
+    return (static_cast<size_t>(depth / kPerDword) * kRows * 4 + 63) / 64 * 64;
+  }
+
+  static void arrange(const uint8_t* const* rows, int m, int depth, uint8_t* block) {
+    uint32_t* out = reinterpret_cast<uint32_t*>(block);
+    const int steps = depth / kPerDword;
+    for (int step = 0; step < steps; ++step)
+      for (int i = 0; i < kRows; ++i)
+        out[static_cast<size_t>(step) * kRows + i] =
+            i < m ? reinterpret_cast<const uint32_t*>(rows[i])[step] : 0u;
+  }
+
+  static size_t scratch_bytes(int) { return size_t{2} * (kChunk / kPerDword) * kTileRows * 4; }
+
+  static void multiply(const uint8_t* tile0, const uint8_t* tile1, int depth, const uint8_t* blocks, int rows,
+                       uint8_t* scratch, float* c0, float* c1) {
+    const size_t sums = static_cast<size_t>(rows) * kTileRows * sizeof(float);
+    memset(c0, 0, sums);
+    if (tile1) memset(c1, 0, sums);
+    uint32_t* panel0 = reinterpret_cast<uint32_t*>(scratch);
+    uint32_t* panel1 = tile1 ? panel0 + static_cast<size_t>(kChunk / kPerDword) * kTileRows : nullptr;
+    for (int begin = 0; begin < depth; begin += kChunk) {
+      const int end = depth - begin < kChunk ? depth : begin + kChunk;
+      const float scale0 = convert(tile0, depth, begin, end, panel0);
+      const float scale1 = tile1 ? convert(tile1, depth, begin, end, panel1) : 0.0f;
+      for (int row = 0; row < rows; row += kRows) {
+        const uint32_t* block = reinterpret_cast<const uint32_t*>(blocks + static_cast<size_t>(row / kRows) *
+                                                                               block_bytes(depth)) +
+                                static_cast<size_t>(begin / kPerDword) * kRows;
+        gemm(block, panel0, panel1, (end - begin) / kPerDword, rows - row < kRows ? rows - row : kRows,
+             c0 + static_cast<size_t>(row) * kTileRows,
+             c1 ? c1 + static_cast<size_t>(row) * kTileRows : nullptr, scale0, scale1);
+      }
+    }
+  }
+};
+
+template <Activation activation, int kRows, int kChunk, int kPerDword, ConvertFn convert, GemmFn gemm>
+constexpr PanelKernels converted_panel() {
+  using Panel = ConvertedPanel<kRows, kChunk, kPerDword, convert, gemm>;
+  return {activation, kRows, Panel::block_bytes, Panel::arrange, Panel::scratch_bytes, Panel::multiply};
+}
+
+[[maybe_unused]] void install_shared(Kernels& table) {
+  table.prepare[kActF32] = prepare_f32;
+  table.prepare[kActF32Sums] = prepare_f32_sums;
+  table.prepare[kActBf16] = prepare_bf16;
+  table.prepare[kActInt8] = prepare_int8;
+  table.silu_product = silu_product_loop;
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "panel.h"
-
 namespace kt {
 namespace {
 
@@ -27,8 +25,11 @@ Linear::Linear(std::shared_ptr<Team> team, const Source& source, Mode mode)
       rows_(source.rows),
       columns_(source.columns),
       tiles_(tile_count(source.rows)),
-      depth_(padded_depth(source.columns)),
+      depth_(padded_depth(source.format, source.columns)),
       tile_bytes_(tile_bytes(source.format, depth_)) {
+  if (!path_.gemv)
+    throw std::invalid_argument(std::string("weights in format ") + format_name(source.format) +
+                                " are not supported");
   check_scales(source);
   const auto guard = team_->lock();
   for (int group = 0; group < team_->groups(); ++group) {
@@ -56,7 +57,7 @@ const uint8_t* Linear::tile(long index) const {
 
 void Linear::forward(const float* x, long tokens, float* y) const {
   if (tokens == 0) return;
-  if (!path_.convert || tokens <= path_.gemv_rows)
+  if (!path_.panel.rows || tokens <= path_.gemv_rows)
     forward_rows(x, tokens, y);
   else
     forward_panels(x, tokens, y);
@@ -70,7 +71,7 @@ void Linear::forward_rows(const float* x, long tokens, float* y) const {
   uint8_t* prepared = as_is ? nullptr : team_->workspace(stride * static_cast<size_t>(tokens));
   team_->reserve_scratch(kTokensPerCall * kTileRows * sizeof(float));
   const auto prepare = [&](long token) {
-    kernels.prepare[path_.activation](x + token * columns_, static_cast<int>(columns_), depth_,
+    kernels.prepare[path_.activation](x + token * columns_, 0, static_cast<int>(columns_), depth_,
                                       prepared + static_cast<size_t>(token) * stride);
   };
   if (!as_is) {
@@ -96,34 +97,30 @@ void Linear::forward_rows(const float* x, long tokens, float* y) const {
 
 void Linear::forward_panels(const float* x, long tokens, float* y) const {
   const auto guard = team_->lock();
-  const Kernels& kernels = team_->kernels();
-  const size_t stride = activation_bytes(path_.activation, depth_);
-  const bool as_is = path_.activation == kActF32 && columns_ == depth_;
-  const int steps = panel_steps(path_, depth_);
-  const long padded = padded_rows(path_, tokens), blocks = padded / path_.panel_rows;
-  const size_t interleaved_bytes = static_cast<size_t>(padded) * static_cast<size_t>(steps) * 4;
-  const size_t block_bytes = stride * static_cast<size_t>(path_.panel_rows);
-  uint8_t* workspace = team_->workspace(interleaved_bytes);
-  auto* interleaved = reinterpret_cast<uint32_t*>(workspace);
+  const PanelKernels& panel = path_.panel;
+  const PrepareFn prepare = team_->kernels().prepare[panel.activation];
+  const size_t stride = activation_bytes(panel.activation, depth_);
+  const bool as_is = panel.activation == kActF32 && columns_ == depth_;
+  const size_t block_bytes = panel.block_bytes(depth_);
+  const long blocks = panel_blocks(panel, tokens);
+  uint8_t* arranged = team_->workspace(static_cast<size_t>(blocks) * block_bytes);
 
-  const int sweep = sweep_rows(path_);
+  const int sweep = sweep_rows(panel);
   const size_t sums_bytes = static_cast<size_t>(sweep) * kTileRows * sizeof(float);
-  const size_t panel_bytes = panel_scratch_bytes(path_);
-  team_->reserve_scratch(std::max(panel_bytes + 2 * sums_bytes, block_bytes));
+  const size_t scratch_bytes = (panel.scratch_bytes(depth_) + 63) / 64 * 64;
+  team_->reserve_scratch(std::max(scratch_bytes + 2 * sums_bytes, stride * static_cast<size_t>(panel.rows)));
 
   team_->for_all(blocks, [&](long block, int worker) {
     uint8_t* scratch = team_->scratch(worker);
     const uint8_t* rows[kMaxPanelRows];
-    const long first = block * path_.panel_rows, count = std::min<long>(path_.panel_rows, tokens - first);
+    const long first = block * panel.rows, count = std::min<long>(panel.rows, tokens - first);
     for (long i = 0; i < count; ++i) {
       const float* row = x + (first + i) * columns_;
       rows[i] = as_is ? reinterpret_cast<const uint8_t*>(row) : scratch + static_cast<size_t>(i) * stride;
       if (!as_is)
-        kernels.prepare[path_.activation](row, static_cast<int>(columns_), depth_,
-                                          scratch + static_cast<size_t>(i) * stride);
+        prepare(row, 0, static_cast<int>(columns_), depth_, scratch + static_cast<size_t>(i) * stride);
     }
-    interleave_block(kernels, path_, rows, count, 0, depth_,
-                     interleaved + static_cast<size_t>(first) * static_cast<size_t>(steps));
+    panel.arrange(rows, static_cast<int>(count), depth_, arranged + static_cast<size_t>(block) * block_bytes);
   });
   // A task is two tiles times one sweep of tokens.
   const long sweeps = (tokens + sweep - 1) / sweep;
@@ -131,15 +128,14 @@ void Linear::forward_panels(const float* x, long tokens, float* y) const {
   for (long tiles : tiles_by_group_) tasks.push_back((tiles + 1) / 2 * sweeps);
   team_->for_each(tasks, [&](int group, long task, int worker) {
     uint8_t* scratch = team_->scratch(worker);
-    auto* c0 = reinterpret_cast<float*>(scratch + panel_bytes);
+    auto* c0 = reinterpret_cast<float*>(scratch + scratch_bytes);
     float* c1 = c0 + static_cast<size_t>(sweep) * kTileRows;
     const Range share = shares_[static_cast<size_t>(group)];
     const long t = share.begin + task / sweeps * 2, first = task % sweeps * sweep;
     const int count = static_cast<int>(std::min<long>(sweep, tokens - first));
     const bool two = t + 1 < share.end;
-    multiply_panel(path_, tile(t), two ? tile(t + 1) : nullptr, depth_,
-                   interleaved + static_cast<size_t>(first) * static_cast<size_t>(steps), count, scratch, c0,
-                   c1);
+    panel.multiply(tile(t), two ? tile(t + 1) : nullptr, depth_,
+                   arranged + static_cast<size_t>(first / panel.rows) * block_bytes, count, scratch, c0, c1);
     store_rows(c0, count, t, rows_, y + first * rows_);
     if (two) store_rows(c1, count, t + 1, rows_, y + first * rows_);
   });

@@ -7,7 +7,9 @@
 namespace kt {
 namespace {
 
-constexpr const char* kNames[kFormats] = {"f32", "bf16", "fp8_block128", "q4_1", "q8_0"};
+constexpr const char* kNames[kFormats] = {"f32",  "bf16", "fp8_block128", "fp8_channel", "mxfp8", "mxfp4",
+                                          "int8", "int4", "int4_g32",     "int4_g128",   "q4_0",  "q4_1",
+                                          "q8_0", "q4_k", "q5_k",         "q6_k"};
 
 size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 
@@ -104,8 +106,9 @@ void pack_quantised(const Source& source, long tile, int halves, int groups, uin
 Format format_from_name(const std::string& name) {
   for (int i = 0; i < kFormats; ++i)
     if (name == kNames[i]) return static_cast<Format>(i);
-  throw std::invalid_argument("unknown weight format '" + name +
-                              "'; known are f32, bf16, fp8_block128, q4_1, q8_0");
+  std::string known;
+  for (const char* other : kNames) known += (known.empty() ? "" : ", ") + std::string(other);
+  throw std::invalid_argument("unknown weight format '" + name + "'; known are " + known);
 }
 
 const char* format_name(Format format) { return kNames[format]; }
@@ -131,8 +134,11 @@ size_t source_row_bytes(Format format, long columns) {
   }
 }
 
-int padded_depth(long columns) {
-  return static_cast<int>((columns + kDepthAlign - 1) / kDepthAlign * kDepthAlign);
+int depth_align(Format format) { return format == kQ4_1 || format == kQ8_0 ? kQuantBlock : 4; }
+
+int padded_depth(Format format, long columns) {
+  const long align = depth_align(format);
+  return static_cast<int>((columns + align - 1) / align * align);
 }
 
 long tile_count(long rows) { return (rows + kTileRows - 1) / kTileRows; }
@@ -167,12 +173,12 @@ size_t activation_bytes(Activation activation, int depth) {
   }
 }
 
-size_t activation_value_bytes(Activation activation) {
-  return activation == kActInt8 ? 1 : activation == kActBf16 ? 2 : 4;
-}
+int sweep_rows(const PanelKernels& panel) { return panel.rows ? 480 / panel.rows * panel.rows : 0; }
+
+long panel_blocks(const PanelKernels& panel, long rows) { return (rows + panel.rows - 1) / panel.rows; }
 
 bool pack_tile(const Source& source, long tile, uint8_t* out) {
-  const int depth = padded_depth(source.columns);
+  const int depth = padded_depth(source.format, source.columns);
   switch (source.format) {
     case kF32:
       pack_f32(source, tile, depth, out);

@@ -23,15 +23,21 @@ const char* format_name(Format format);
 // Bytes of one source row; throws std::invalid_argument where the format cannot hold such a row.
 size_t source_row_bytes(Format format, long columns);
 
-int padded_depth(long columns);
+// Columns are padded to a multiple of this.
+int depth_align(Format format);
+int padded_depth(Format format, long columns);
 long tile_count(long rows);
 size_t tile_bytes(Format format, int depth);
 
 // Bytes of one prepared activation row, rounded up to whole cache lines.
 size_t activation_bytes(Activation activation, int depth);
 
-// Bytes of one activation value, without the side arrays.
-size_t activation_value_bytes(Activation activation);
+// Rows of one sweep of a panel path; more rows are cut into pieces, to keep the sums in the second-level
+// cache.
+int sweep_rows(const PanelKernels& panel);
+
+// Blocks that this many rows fill.
+long panel_blocks(const PanelKernels& panel, long rows);
 
 // Packs rows [16 * tile, 16 * tile + 16); rows beyond the matrix become zero. Returns false when an FP8
 // weight is NaN (code 0x7f or 0xff), which no correct checkpoint holds.

@@ -121,8 +121,8 @@ def test_wrong_routing_is_refused_with_its_reason(ids, weights, message):
 
 def test_wrong_experts_are_refused_with_their_reason():
     team = _csrc.Team(_csrc.usable_cores()[:1], "scalar")
-    with pytest.raises(ValueError, match="experts in format q4_1 are not supported"):
-        _csrc.Experts(team, "q4_1", 1, 32, 32)
+    with pytest.raises(ValueError, match="experts in format q5_k are not supported"):
+        _csrc.Experts(team, "q5_k", 1, 32, 32)
     with pytest.raises(ValueError, match="between 1 and"):
         _csrc.Experts(team, "f32", 0, 32, 32)
     layer = _csrc.Experts(team, "fp8_block128", 2, 4, 4)

@@ -3,6 +3,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels_shared.inl"
+
 namespace kt {
 namespace {
 
@@ -67,14 +69,5 @@ __m512i same_four(const int8_t* p) {
   return _mm512_set1_epi32(value);
 }
 
-struct Q4;
-struct Q8;
-template <int M>
-void int8_dots(Q4, const uint8_t* data, const int8_t* const* x, Rows (&dots)[M]);
-template <int M>
-void int8_dots(Q8, const uint8_t* data, const int8_t* const* x, Rows (&dots)[M]);
-
 }  // namespace
 }  // namespace kt
-
-#include "kernels_vector.inl"

@@ -1,0 +1,98 @@
+// The vector of 16 rows in two 256-bit registers, and what kernels are written with:
+//   Rows               16 f32, one per row of a tile; zero_rows, load_rows, store_rows, same (broadcast)
+//   multiply_add       a * b + c; multiply_add_scalar: a * *x + c
+//   add, multiply
+//   Words              16 dwords; load_words; low_half_f32, high_half_f32: bf16 in either half of each dword
+//   halves_to_rows     16 f16
+//   nibble<I>, byte<I> unsigned 4-bit (I in 0..7) and signed 8-bit (I in 0..3) value of each dword
+//   fp8_pair           weights / 256 of a quad at depth 2p and 2p + 1
+//   kPassRows          activation rows per pass of gemv
+//   kPanelRows, kPanelTiles  activation rows and tiles of one step of a panel multiplication
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels_shared.inl"
+
+namespace kt {
+namespace {
+
+constexpr int kPassRows = 4;
+constexpr int kPanelRows = 6;  // 6 x 16 sums fill 12 of 16 registers
+constexpr int kPanelTiles = 1;
+
+struct Rows {
+  __m256 low, high;
+};
+struct Words {
+  __m256i low, high;
+};
+struct Pair {
+  Rows even, odd;
+};
+
+Rows zero_rows() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+Rows same(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
+Rows load_rows(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+void store_rows(float* p, Rows rows) {
+  _mm256_storeu_ps(p, rows.low);
+  _mm256_storeu_ps(p + 8, rows.high);
+}
+Rows add(Rows a, Rows b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
+Rows multiply(Rows a, Rows b) { return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)}; }
+Rows multiply_add(Rows a, Rows b, Rows c) {
+  return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+Rows multiply_add_scalar(Rows a, const float* x, Rows c) {
+  const __m256 factor = _mm256_broadcast_ss(x);
+  return {_mm256_fmadd_ps(a.low, factor, c.low), _mm256_fmadd_ps(a.high, factor, c.high)};
+}
+
+__m256i load_bytes(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+Words load_words(const uint8_t* p) { return {load_bytes(p), load_bytes(p + 32)}; }
+
+Rows low_half_f32(Words words) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(words.low, 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(words.high, 16))};
+}
+Rows high_half_f32(Words words) {
+  const __m256i top = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+  return {_mm256_castsi256_ps(_mm256_and_si256(words.low, top)),
+          _mm256_castsi256_ps(_mm256_and_si256(words.high, top))};
+}
+Rows halves_to_rows(const uint8_t* p) {
+  return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+          _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16)))};
+}
+
+template <int I>
+Rows nibble(Words words) {
+  const __m256i mask = _mm256_set1_epi32(15);
+  return {_mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(words.low, 4 * I), mask)),
+          _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(words.high, 4 * I), mask))};
+}
+template <int I>
+Rows byte(Words words) {
+  return {_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words.low, 24 - 8 * I), 24)),
+          _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words.high, 24 - 8 * I), 24))};
+}
+
+Pair fp8_pair(const uint8_t* quad, int p) {
+  const __m256i a = load_bytes(quad), b = load_bytes(quad + 32);
+  const __m256i words = p == 0 ? _mm256_unpacklo_epi64(a, b) : _mm256_unpackhi_epi64(a, b);
+  // Sign to bit 15, exponent and mantissa to bits 13..7: an f16 of value / 256, subnormals included.
+  const __m256i keep = _mm256_set1_epi16(static_cast<short>(0xbf80));
+  const __m256i even = _mm256_and_si256(_mm256_srai_epi16(_mm256_slli_epi16(words, 8), 1), keep);
+  const __m256i odd = _mm256_and_si256(_mm256_srai_epi16(words, 1), keep);
+  return {{_mm256_cvtph_ps(_mm256_castsi256_si128(even)), _mm256_cvtph_ps(_mm256_extracti128_si256(even, 1))},
+          {_mm256_cvtph_ps(_mm256_castsi256_si128(odd)), _mm256_cvtph_ps(_mm256_extracti128_si256(odd, 1))}};
+}
+
+__m256i same_four(const int8_t* p) {
+  int value;
+  memcpy(&value, p, sizeof value);
+  return _mm256_set1_epi32(value);
+}
+
+}  // namespace
+}  // namespace kt
