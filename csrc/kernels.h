@@ -12,17 +12,34 @@ namespace kt {
 
 // A packed matrix is a sequence of tiles of kTileRows output rows, each one contiguous stream in the order in
 // which a kernel reads it. The depth (input columns) is padded with zero weights to a multiple of the
-// format's depth_align (pack.h).
+// format's depth_align (pack.h). A "word" is 16 x 4 bytes, one dword a row.
 //
-//   f32           k: 16 x f32
-//   bf16          k/2: 16 x (k, k+1), 64 bytes
-//   fp8_block128  ceil(depth/128) f32 scales padded to 64 bytes; then k/4: 64 bytes = 4 lanes of 16 bytes,
-//   lane =
-//                 4 rows x (k, k+1), 4 rows x (k+2, k+3); lanes hold rows 0-3, 8-11, 4-7, 12-15, so that
-//                 128-bit unpacking (AVX2) gives rows in order and byte permutes (VBMI) need no cross-lane
-//                 step
-//   q4_1          k/32: 16 x f16 d, 16 x f16 m, then j in 0..3: 16 x 4 bytes, low nibble k = 4j+i, high
-//   16+4j+i q8_0          k/32: 16 x f16 d, then j in 0..7: 16 x 4 signed bytes, k = 4j+i
+//   f32           per column: 16 x f32
+//   bf16          per 2 columns: 16 x (k, k+1)
+//   fp8_block128  ceil(depth/128) f32 scales padded to 64 bytes; then per 4 columns: 64 bytes = 4 lanes of 16
+//   bytes, lane =
+//                 4 rows x (k, k+1), 4 rows x (k+2, k+3); lanes hold rows 0-3, 8-11, 4-7, 12-15
+//
+// Formats of integers hold their columns in blocks of 32. "bytes" are 8 words, byte i of word j being column
+// 4j+i. "nibbles" are 4 words, byte i of word j holding column 4j+i in its low and column 16+4j+i in its high
+// half.
+//
+//   int8          16 x f32 scale; then per 32: bytes
+//   int4          16 x f32 scale; then per 32: nibbles (q + 8)
+//   int4_g32      per 32: 16 x bf16 scale, nibbles
+//   int4_g128     per 128: 16 x f16 scale, then 4 x nibbles
+//   mxfp4         per 32: 16 x e8m0 byte, nibbles (e2m1 codes)
+//   q4_0          per 32: 16 x f16 d, nibbles
+//   q4_1          per 32: 16 x f16 d, 16 x f16 m, nibbles
+//   q8_0          per 32: 16 x f16 d, bytes
+//   q4_k          per 256: 16 x f16 d, 16 x f16 dmin; then per 32: 16 x u8 scale, 16 x u8 min, nibbles
+//   q5_k          as q4_k, with one word of fifth bits before the nibbles: bit 8i+j is that of column 4j+i,
+//   bit
+//                 8i+4+j that of column 16+4j+i
+//   q6_k          per 256: 16 x f16 d; then per 32: 16 x i8 scale of columns 0-15, 16 x i8 scale of columns
+//   16-31, two
+//                 words of upper bits (bits 8i+2j of the first: column 4j+i, of the second: column 16+4j+i),
+//                 nibbles
 constexpr int kTileRows = 16;
 constexpr int kScaleBlock = 128;
 constexpr int kQuantBlock = 32;
