@@ -30,6 +30,12 @@ class ProfileError(KtError):
     """A profile that is not there, cannot be read or cannot be written."""
 
 
+class UnknownProfile(ProfileError):
+    """No profile of that name, as no model of a name (exit code 2)."""
+
+    exit_code = 2
+
+
 @dataclass(frozen=True)
 class Profile:
     """A launch to come back to.
@@ -98,7 +104,8 @@ def load_profile(paths: Paths, name: str) -> Profile:
     """One profile.
 
     Raises:
-        ProfileError: There is none of that name (near misses are named), or its file lacks something.
+        UnknownProfile: There is none of that name (near misses are named).
+        ProfileError: Its file lacks something.
         FileError: The file cannot be read, or is no TOML (with line and column).
     """
     path = profile_path(paths, name)
@@ -245,13 +252,13 @@ def _names(paths: Paths) -> list[str]:
     return []
 
 
-def _no_such(paths: Paths, name: str) -> ProfileError:
+def _no_such(paths: Paths, name: str) -> UnknownProfile:
     names = []
     with contextlib.suppress(OSError):
         names = _names(paths)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else f"; there is {', '.join(names)}" if names else ""
-    return ProfileError(f"there is no profile {name!r}{hint}")
+    return UnknownProfile(f"there is no profile {name!r}{hint}")
 
 
 def _check_values(profile: Profile) -> None:

@@ -43,6 +43,12 @@ def parser_for(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether ``--json`` is among our own options, which end at a bare ``--``."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in own
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 success, 1 a found problem, 2 wrong usage."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -65,6 +71,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(command.run(parsed))
     except KtError as error:
         print(f"kt-tui: {error}", file=sys.stderr)
+        if wants_json(arguments):
+            import json
+
+            # The promise of --json, one document on standard output, holds for a refusal as well.
+            print(json.dumps({"errors": [str(error)]}, ensure_ascii=False))
         return error.exit_code
     except KeyboardInterrupt:
         return 130

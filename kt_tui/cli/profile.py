@@ -110,6 +110,12 @@ def _save(arguments: argparse.Namespace) -> int:
     model = arguments.model or (base.model if base else None)
     if not model:
         raise UsageError("a saved launch needs a model: kt-tui profile save NAME MODEL [launch options]")
+    if _absolute_path(model) == model and not Path(model).is_absolute():
+        from kt_tui.catalog import find_model
+        from kt_tui.config import load_config
+
+        # A mistyped name would be noticed at the launch only, long after its options were thought out.
+        find_model(model, paths, load_config(paths, os.environ))
     profile = Profile(
         name=arguments.name,
         model=_absolute_path(model),

@@ -26,7 +26,7 @@ def test_save_show_apply_delete(kt: Kt, kt_paths: Paths) -> None:
     assert shlex.split(kt("profile", "apply", "fast").out) == ["kt-tui", "run", "demo", "--profile", "fast"]
     assert kt("profile", "apply", "fast", "--json").json["command"][0] == "kt-tui"
     assert kt("profile", "delete", "fast", "--json").json == {"name": "fast", "deleted": True}
-    assert kt("profile", "show", "fast").code == 1
+    assert kt("profile", "show", "fast").code == 2
 
 
 def test_list(kt: Kt) -> None:
@@ -88,7 +88,7 @@ def test_export_and_import(kt: Kt, kt_paths: Paths, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("show", "nope"), 1, "there is no profile 'nope'"),
+        (("show", "nope"), 2, "there is no profile 'nope'"),
         (("show", "../x"), 1, "cannot name a profile"),
         (("save", "p"), 2, "a saved launch needs a model"),
         (("save", "p", "demo", "--cpu-threads", "x"), 2, "needs a whole number"),
@@ -96,6 +96,7 @@ def test_export_and_import(kt: Kt, kt_paths: Paths, tmp_path: Path) -> None:
         (("import", "/nonexistent.toml"), 1, "there is no file /nonexistent.toml"),
         (("import", "-"), 2, "needs a name"),
         (("bogus",), 2, "invalid choice"),
+        (("save", "p", "nope"), 2, "nope"),
     ],
 )
 def test_mistakes_are_sentences(
