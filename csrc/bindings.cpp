@@ -36,6 +36,22 @@ const T* checked(const py::array& array, const char* name, const std::vector<py:
   return static_cast<const T*>(array.data());
 }
 
+// Scales as a format wants them: float32, or the bits of another element type as uint8 or uint16.
+const void* checked_scale(const kt::ScaleLayout& layout, const std::string& name,
+                          const std::optional<py::array>& scale, long rows, long columns) {
+  if ((layout.type != kt::kNoScale) != scale.has_value())
+    throw py::value_error(name + (scale ? " has no scales of its own in this format" : " needs scales"));
+  if (!scale) return nullptr;
+  std::vector<py::ssize_t> shape{(rows + layout.row_block - 1) / layout.row_block};
+  if (layout.column_block)
+    shape.insert(layout.transposed ? shape.begin() : shape.end(),
+                 (columns + layout.column_block - 1) / layout.column_block);
+  const std::string what = name + " scale";
+  if (layout.type == kt::kScaleU8) return checked<uint8_t>(*scale, what.c_str(), shape);
+  if (layout.type == kt::kScaleU16) return checked<uint16_t>(*scale, what.c_str(), shape);
+  return checked<float>(*scale, what.c_str(), shape);
+}
+
 // Raw weight bytes: any shape, so long as the number of bytes is right.
 kt::Source checked_source(kt::Format format, const char* name, const py::array& weight,
                           const std::optional<py::array>& scale, long rows, long columns) {
@@ -52,25 +68,22 @@ kt::Source checked_source(kt::Format format, const char* name, const py::array& 
     throw py::value_error(std::string(name) + " must be " + std::to_string(bytes) + " bytes (" +
                           std::to_string(rows) + " x " + std::to_string(columns) + " in " +
                           kt::format_name(format) + "), not " + std::to_string(weight.nbytes()));
-  const bool needs_scale = format == kt::kFp8Block128;
-  if (needs_scale != scale.has_value())
-    throw py::value_error(std::string(name) +
-                          (needs_scale ? " needs block scales" : " has no block scales in this format"));
-  const py::ssize_t down = (rows + kt::kScaleBlock - 1) / kt::kScaleBlock;
-  const py::ssize_t across = (columns + kt::kScaleBlock - 1) / kt::kScaleBlock;
-  const std::string scale_name = std::string(name) + " scale";
   return {format, static_cast<const uint8_t*>(weight.data()),
-          needs_scale ? checked<float>(*scale, scale_name.c_str(), {down, across}) : nullptr, rows, columns};
+          checked_scale(kt::storage(format).scale, name, scale, rows, columns), rows, columns};
+}
+
+kt::Mode mode_from_name(const std::string& name) {
+  if (name != "exact" && name != "fast")
+    throw py::value_error("mode must be 'exact' or 'fast', not '" + name + "'");
+  return name == "fast" ? kt::kFast : kt::kExact;
 }
 
 std::unique_ptr<kt::Linear> make_linear(std::shared_ptr<kt::Team> team, const std::string& format_name,
                                         const py::array& weight, const std::optional<py::array>& scale,
                                         long rows, long columns, const std::string& mode_name) {
   const kt::Format format = kt::format_from_name(format_name);
-  if (mode_name != "exact" && mode_name != "fast")
-    throw py::value_error("mode must be 'exact' or 'fast', not '" + mode_name + "'");
+  const kt::Mode mode = mode_from_name(mode_name);
   const kt::Source source = checked_source(format, "weight", weight, scale, rows, columns);
-  const kt::Mode mode = mode_name == "fast" ? kt::kFast : kt::kExact;
   py::gil_scoped_release unlocked;
   return std::make_unique<kt::Linear>(std::move(team), source, mode);
 }
@@ -88,13 +101,14 @@ py::array_t<float> linear_forward(const kt::Linear& linear, const py::array& x) 
 }
 
 std::unique_ptr<kt::Experts> make_experts(std::shared_ptr<kt::Team> team, const std::string& format,
-                                          int experts, long hidden, long intermediate) {
+                                          int experts, long hidden, long intermediate,
+                                          const std::string& mode) {
   for (long value : {static_cast<long>(experts), hidden, intermediate})
     if (value < 1 || value > (1l << 30))
       throw py::value_error("experts, hidden and intermediate must be between 1 and 2^30, not " +
                             std::to_string(value));
-  return std::make_unique<kt::Experts>(std::move(team), kt::format_from_name(format), experts, hidden,
-                                       intermediate);
+  return std::make_unique<kt::Experts>(std::move(team), kt::format_from_name(format), mode_from_name(mode),
+                                       experts, hidden, intermediate);
 }
 
 void experts_load(kt::Experts& layer, int expert, const py::array& gate, const py::array& up,
@@ -168,7 +182,7 @@ PYBIND11_MODULE(_csrc, module) {
 
   py::class_<kt::Experts>(module, "Experts")
       .def(py::init(&make_experts), py::arg("team"), py::arg("format"), py::arg("experts"), py::arg("hidden"),
-           py::arg("intermediate"))
+           py::arg("intermediate"), py::arg("mode"))
       .def("load", &experts_load, py::arg("expert"), py::arg("gate"), py::arg("up"), py::arg("down"),
            py::arg("gate_scale").none(true), py::arg("up_scale").none(true), py::arg("down_scale").none(true))
       .def("forward", &experts_forward, py::arg("x"), py::arg("ids"), py::arg("weights"))

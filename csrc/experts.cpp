@@ -9,9 +9,10 @@
 
 namespace kt {
 
-Experts::Experts(std::shared_ptr<Team> team, Format format, int count, long hidden, long intermediate)
+Experts::Experts(std::shared_ptr<Team> team, Format format, Mode mode, int count, long hidden,
+                 long intermediate)
     : team_(std::move(team)),
-      path_(team_->kernels().formats[format][kExact]),
+      path_(team_->kernels().formats[format][mode]),
       format_(format),
       hidden_(hidden),
       intermediate_(intermediate),
@@ -56,7 +57,6 @@ void Experts::load(int expert, const Source& gate, const Source& up, const Sourc
   if (expert < 0 || expert >= count())
     throw std::invalid_argument("expert " + std::to_string(expert) + " does not exist; there are " +
                                 std::to_string(count()));
-  for (const Source* source : {&gate, &up, &down}) check_scales(*source);
   const auto guard = team_->lock();
   loaded_[static_cast<size_t>(expert)] = false;
   std::atomic<const Source*> broken{nullptr};
@@ -80,7 +80,7 @@ void Experts::load(int expert, const Source& gate, const Source& up, const Sourc
   if (const Source* source = broken) {
     const char* matrix = source == &gate ? "gate" : source == &up ? "up" : "down";
     throw std::invalid_argument("expert " + std::to_string(expert) + ", " + matrix + ": " +
-                                describe_nan(*source));
+                                describe_fault(*source));
   }
   loaded_[static_cast<size_t>(expert)] = true;
 }

@@ -22,7 +22,7 @@ class Experts {
  public:
   // Memory is reserved for all experts and taken by those that are
   // loaded.
-  Experts(std::shared_ptr<Team> team, Format format, int count, long hidden, long intermediate);
+  Experts(std::shared_ptr<Team> team, Format format, Mode mode, int count, long hidden, long intermediate);
 
   // gate and up are [intermediate][hidden], down is [hidden][intermediate]. Packs with the whole team; the
   // source bytes are not needed afterwards. Loading an expert again replaces it.

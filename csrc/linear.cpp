@@ -30,7 +30,6 @@ Linear::Linear(std::shared_ptr<Team> team, const Source& source, Mode mode)
   if (!path_.gemv)
     throw std::invalid_argument(std::string("weights in format ") + format_name(source.format) +
                                 " are not supported");
-  check_scales(source);
   const auto guard = team_->lock();
   for (int group = 0; group < team_->groups(); ++group) {
     shares_.push_back(team_->group_share(tiles_, group));
@@ -44,7 +43,7 @@ Linear::Linear(std::shared_ptr<Team> team, const Source& source, Mode mode)
     uint8_t* to = parts_[static_cast<size_t>(group)].data() + static_cast<size_t>(item) * tile_bytes_;
     if (!pack_tile(source, shares_[static_cast<size_t>(group)].begin + item, to)) finite = false;
   });
-  if (!finite) throw std::invalid_argument(describe_nan(source));
+  if (!finite) throw std::invalid_argument(describe_fault(source));
 }
 
 size_t Linear::bytes() const { return static_cast<size_t>(tiles_) * tile_bytes_; }

@@ -1,5 +1,6 @@
 #include "pack.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
@@ -11,14 +12,12 @@ constexpr const char* kNames[kFormats] = {"f32",  "bf16", "fp8_block128", "fp8_c
                                           "int8", "int4", "int4_g32",     "int4_g128",   "q4_0",  "q4_1",
                                           "q8_0", "q4_k", "q5_k",         "q6_k"};
 
-size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
-
-// Bytes of the source row `row` at column k, or null beyond the last row.
+// One row of the source, or null beyond the last one.
 const uint8_t* source_row(const Source& source, long row, size_t row_bytes) {
   return row < source.rows ? source.data + static_cast<size_t>(row) * row_bytes : nullptr;
 }
 
-void pack_f32(const Source& source, long tile, int depth, uint8_t* out) {
+bool pack_f32(const Source& source, long tile, int depth, uint8_t* out) {
   for (int r = 0; r < kTileRows; ++r) {
     const uint8_t* row = source_row(source, tile * kTileRows + r, static_cast<size_t>(source.columns) * 4);
     for (int k = 0; k < depth; ++k) {
@@ -29,9 +28,10 @@ void pack_f32(const Source& source, long tile, int depth, uint8_t* out) {
         std::memset(to, 0, 4);
     }
   }
+  return true;
 }
 
-void pack_bf16(const Source& source, long tile, int depth, uint8_t* out) {
+bool pack_bf16(const Source& source, long tile, int depth, uint8_t* out) {
   for (int r = 0; r < kTileRows; ++r) {
     const uint8_t* row = source_row(source, tile * kTileRows + r, static_cast<size_t>(source.columns) * 2);
     const long whole = row ? source.columns / 2 : 0;
@@ -45,6 +45,7 @@ void pack_bf16(const Source& source, long tile, int depth, uint8_t* out) {
       }
     }
   }
+  return true;
 }
 
 bool has_nan(uint32_t codes) {
@@ -57,8 +58,9 @@ bool pack_fp8(const Source& source, long tile, int depth, uint8_t* out) {
   const long blocks = (source.columns + kScaleBlock - 1) / kScaleBlock;
   const size_t header = round_up(static_cast<size_t>((depth + kScaleBlock - 1) / kScaleBlock) * 4, 64);
   std::memset(out, 0, header);
-  std::memcpy(out, source.scale + tile * kTileRows / kScaleBlock * blocks, static_cast<size_t>(blocks) * 4);
-  bool finite = true;
+  const float* scales = static_cast<const float*>(source.scale) + tile * kTileRows / kScaleBlock * blocks;
+  std::memcpy(out, scales, static_cast<size_t>(blocks) * 4);
+  bool finite = std::all_of(scales, scales + blocks, [](float scale) { return std::isfinite(scale); });
   for (int r = 0; r < kTileRows; ++r) {
     const uint8_t* row = source_row(source, tile * kTileRows + r, static_cast<size_t>(source.columns));
     uint8_t* to = out + header + kLane[r / 4] * 16 + (r % 4) * 2;
@@ -75,33 +77,60 @@ bool pack_fp8(const Source& source, long tile, int depth, uint8_t* out) {
   return finite;
 }
 
-// GGUF blocks: `head` bytes of f16 values, then groups of 4 bytes. Both are transposed to 16 rows.
-void pack_quantised(const Source& source, long tile, int halves, int groups, uint8_t* out) {
-  const size_t block_bytes = static_cast<size_t>(halves) * 2 + static_cast<size_t>(groups) * 4;
-  const size_t packed_bytes = block_bytes * kTileRows;
-  const long blocks = source.columns / kQuantBlock;
-  for (int r = 0; r < kTileRows; ++r) {
-    const uint8_t* row = source_row(source, tile * kTileRows + r, static_cast<size_t>(blocks) * block_bytes);
-    for (long b = 0; b < blocks; ++b) {
-      uint8_t* to = out + static_cast<size_t>(b) * packed_bytes;
-      const uint8_t* from = row ? row + static_cast<size_t>(b) * block_bytes : nullptr;
-      for (int h = 0; h < halves; ++h, to += 2 * kTileRows) {
-        if (from)
-          std::memcpy(to + r * 2, from + h * 2, 2);
-        else
-          std::memset(to + r * 2, 0, 2);
-      }
-      for (int g = 0; g < groups; ++g, to += 4 * kTileRows) {
-        if (from)
-          std::memcpy(to + r * 4, from + halves * 2 + g * 4, 4);
-        else
-          std::memset(to + r * 4, 0, 4);
-      }
-    }
-  }
+std::string describe_fp8(const Source& source) {
+  const auto* scales = static_cast<const float*>(source.scale);
+  const long across = (source.columns + kScaleBlock - 1) / kScaleBlock;
+  const long count = (source.rows + kScaleBlock - 1) / kScaleBlock * across;
+  for (long i = 0; i < count; ++i)
+    if (!std::isfinite(scales[i]))
+      return "FP8 block scale at block row " + std::to_string(i / across) + ", block column " +
+             std::to_string(i % across) + " is not finite; the checkpoint is damaged";
+  for (long i = 0; i < source.rows * source.columns; ++i)
+    if ((source.data[i] & 0x7f) == 0x7f)
+      return "FP8 weight at row " + std::to_string(i / source.columns) + ", column " +
+             std::to_string(i % source.columns) + " is not a number; the checkpoint is damaged";
+  return "FP8 weights hold no NaN";
+}
+
+size_t row_bytes_1(long columns) { return static_cast<size_t>(columns); }
+size_t row_bytes_2(long columns) { return static_cast<size_t>(columns) * 2; }
+size_t row_bytes_4(long columns) { return static_cast<size_t>(columns) * 4; }
+size_t tile_bytes_f32(int depth) { return static_cast<size_t>(depth) * 64; }
+size_t tile_bytes_bf16(int depth) { return static_cast<size_t>(depth) * 32; }
+size_t tile_bytes_fp8(int depth) {
+  const auto count = static_cast<size_t>(depth);
+  return round_up((count + kScaleBlock - 1) / kScaleBlock * 4, 64) + count * 16;
 }
 
 }  // namespace
+
+const Storage* float_storage(Format format) {
+  static constexpr Storage kTable[] = {
+      {kF32, 1, 4, row_bytes_4, tile_bytes_f32, {}, pack_f32, nullptr, nullptr},
+      {kBf16, 1, 4, row_bytes_2, tile_bytes_bf16, {}, pack_bf16, nullptr, nullptr},
+      {kFp8Block128,
+       1,
+       4,
+       row_bytes_1,
+       tile_bytes_fp8,
+       {kScaleF32, kScaleBlock, kScaleBlock, false},
+       pack_fp8,
+       describe_fp8,
+       nullptr},
+  };
+  for (const Storage& row : kTable)
+    if (row.format == format) return &row;
+  return nullptr;
+}
+
+const Storage& storage(Format format) {
+  const Storage* found = float_storage(format);
+  if (!found) found = int_storage(format);
+  if (!found)
+    throw std::invalid_argument(std::string("weights in format ") + format_name(format) +
+                                " are not supported");
+  return *found;
+}
 
 Format format_from_name(const std::string& name) {
   for (int i = 0; i < kFormats; ++i)
@@ -114,50 +143,22 @@ Format format_from_name(const std::string& name) {
 const char* format_name(Format format) { return kNames[format]; }
 
 size_t source_row_bytes(Format format, long columns) {
-  const auto count = static_cast<size_t>(columns);
-  const bool blocks = format == kQ4_1 || format == kQ8_0;
-  if (blocks && columns % kQuantBlock != 0)
-    throw std::invalid_argument(std::string(format_name(format)) +
-                                " rows consist of blocks of 32 columns, but there are " +
+  const Storage& row = storage(format);
+  if (columns % row.source_align != 0)
+    throw std::invalid_argument(std::string(format_name(format)) + " rows consist of blocks of " +
+                                std::to_string(row.source_align) + " columns, but there are " +
                                 std::to_string(columns) + " columns");
-  switch (format) {
-    case kF32:
-      return count * 4;
-    case kBf16:
-      return count * 2;
-    case kFp8Block128:
-      return count;
-    case kQ4_1:
-      return count / kQuantBlock * 20;
-    default:
-      return count / kQuantBlock * 34;
-  }
+  return row.source_row_bytes(columns);
 }
 
-int depth_align(Format format) { return format == kQ4_1 || format == kQ8_0 ? kQuantBlock : 4; }
-
 int padded_depth(Format format, long columns) {
-  const long align = depth_align(format);
+  const long align = storage(format).depth_align;
   return static_cast<int>((columns + align - 1) / align * align);
 }
 
 long tile_count(long rows) { return (rows + kTileRows - 1) / kTileRows; }
 
-size_t tile_bytes(Format format, int depth) {
-  const auto count = static_cast<size_t>(depth);
-  switch (format) {
-    case kF32:
-      return count * 64;
-    case kBf16:
-      return count * 32;
-    case kFp8Block128:
-      return round_up((count + kScaleBlock - 1) / kScaleBlock * 4, 64) + count * 16;
-    case kQ4_1:
-      return count / kQuantBlock * 320;
-    default:
-      return count / kQuantBlock * 544;
-  }
-}
+size_t tile_bytes(Format format, int depth) { return storage(format).tile_bytes(depth); }
 
 size_t activation_bytes(Activation activation, int depth) {
   const auto count = static_cast<size_t>(depth);
@@ -178,43 +179,12 @@ int sweep_rows(const PanelKernels& panel) { return panel.rows ? 480 / panel.rows
 long panel_blocks(const PanelKernels& panel, long rows) { return (rows + panel.rows - 1) / panel.rows; }
 
 bool pack_tile(const Source& source, long tile, uint8_t* out) {
-  const int depth = padded_depth(source.format, source.columns);
-  switch (source.format) {
-    case kF32:
-      pack_f32(source, tile, depth, out);
-      return true;
-    case kBf16:
-      pack_bf16(source, tile, depth, out);
-      return true;
-    case kFp8Block128:
-      return pack_fp8(source, tile, depth, out);
-    case kQ4_1:
-      pack_quantised(source, tile, 2, 4, out);
-      return true;
-    default:
-      pack_quantised(source, tile, 1, 8, out);
-      return true;
-  }
+  return storage(source.format).pack(source, tile, padded_depth(source.format, source.columns), out);
 }
 
-std::string describe_nan(const Source& source) {
-  for (long row = 0; row < source.rows; ++row)
-    for (long k = 0; k < source.columns; ++k)
-      if ((source.data[row * source.columns + k] & 0x7f) == 0x7f)
-        return "FP8 weight at row " + std::to_string(row) + ", column " + std::to_string(k) +
-               " is not a number; the checkpoint is damaged";
-  return "FP8 weights hold no NaN";
-}
-
-void check_scales(const Source& source) {
-  if (!source.scale) return;
-  const long across = (source.columns + kScaleBlock - 1) / kScaleBlock;
-  const long count = (source.rows + kScaleBlock - 1) / kScaleBlock * across;
-  for (long i = 0; i < count; ++i)
-    if (!std::isfinite(source.scale[i]))
-      throw std::invalid_argument("FP8 block scale at block row " + std::to_string(i / across) +
-                                  ", block column " + std::to_string(i % across) +
-                                  " is not finite; the checkpoint is damaged");
+std::string describe_fault(const Source& source) {
+  const Storage& row = storage(source.format);
+  return row.describe ? row.describe(source) : "all numbers are finite";
 }
 
 }  // namespace kt

@@ -1,21 +1,55 @@
 // From a checkpoint's bytes to the tiles that kernels read (layouts in kernels.h).
 #pragma once
 
-#include <atomic>
 #include <string>
 
 #include "kernels.h"
 
 namespace kt {
 
-// A row-major weight matrix as it lies in a checkpoint: out_features rows of in_features columns.
+// A weight matrix of rows x columns (output x input features) as it lies in a checkpoint.
 struct Source {
   Format format;
   const uint8_t* data;
-  const float* scale;  // fp8_block128: [ceil(rows/128)][ceil(columns/128)], else null
+  const void* scale;  // as the format's ScaleLayout says, or null
   long rows;
   long columns;
 };
+
+// Scales that lie apart from the weights: [ceil(rows / row_block)][ceil(columns / column_block)], the other
+// way round if transposed, and [rows] alone where column_block is 0.
+enum ScaleType { kNoScale, kScaleF32, kScaleU8, kScaleU16 };
+struct ScaleLayout {
+  ScaleType type = kNoScale;
+  int row_block = 1;
+  int column_block = 0;
+  bool transposed = false;
+};
+
+// How a format is stored: one row of the tables in pack.cpp (floats) and pack_int.cpp (integers).
+struct Storage {
+  Format format;
+  int source_align;  // a source's columns are a multiple of this
+  int depth_align;   // packed columns are padded to a multiple of this
+  // Bytes of this many columns of one source row; null if checkpoints don't hold the format.
+  size_t (*source_row_bytes)(long columns);
+  size_t (*tile_bytes)(int depth);
+  ScaleLayout scale;
+  // Packs one tile; rows beyond the matrix become zero. Returns false on a number that is not finite where
+  // no correct checkpoint holds one.
+  bool (*pack)(const Source& source, long tile, int depth, uint8_t* out);
+  // Says in a sentence where the first such number is.
+  std::string (*describe)(const Source& source);
+  // Values of one source row, in formats of floats.
+  void (*decode_row)(const Source& source, long row, float* out);
+};
+
+// Rows of the two tables, null for a format of the other one.
+const Storage* float_storage(Format format);
+const Storage* int_storage(Format format);
+
+// Throws std::invalid_argument for a format that has no storage.
+const Storage& storage(Format format);
 
 Format format_from_name(const std::string& name);
 const char* format_name(Format format);
@@ -23,8 +57,6 @@ const char* format_name(Format format);
 // Bytes of one source row; throws std::invalid_argument where the format cannot hold such a row.
 size_t source_row_bytes(Format format, long columns);
 
-// Columns are padded to a multiple of this.
-int depth_align(Format format);
 int padded_depth(Format format, long columns);
 long tile_count(long rows);
 size_t tile_bytes(Format format, int depth);
@@ -39,14 +71,15 @@ int sweep_rows(const PanelKernels& panel);
 // Blocks that this many rows fill.
 long panel_blocks(const PanelKernels& panel, long rows);
 
-// Packs rows [16 * tile, 16 * tile + 16); rows beyond the matrix become zero. Returns false when an FP8
-// weight is NaN (code 0x7f or 0xff), which no correct checkpoint holds.
+// Packs rows [16 * tile, 16 * tile + 16). Returns false when the source holds a weight or scale that is not a
+// finite number; describe_fault then says where.
 bool pack_tile(const Source& source, long tile, uint8_t* out);
+std::string describe_fault(const Source& source);
 
-// Where the first NaN of an FP8 matrix is, as a sentence.
-std::string describe_nan(const Source& source);
-
-// Throws when a scale is not a finite number.
-void check_scales(const Source& source);
+// Shared by the two tables.
+inline size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
+inline long present_rows(const Source& source, long tile) {
+  return source.rows - tile * kTileRows < kTileRows ? source.rows - tile * kTileRows : kTileRows;
+}
 
 }  // namespace kt

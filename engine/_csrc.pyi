@@ -25,7 +25,7 @@ class Linear:
         team: Team,
         format: str,
         weight: NDArray[np.uint8],
-        scale: NDArray[np.float32] | None,
+        scale: NDArray[np.generic] | None,
         rows: int,
         columns: int,
         mode: str,
@@ -35,16 +35,18 @@ class Linear:
     def nbytes(self) -> int: ...
 
 class Experts:
-    def __init__(self, team: Team, format: str, experts: int, hidden: int, intermediate: int) -> None: ...
+    def __init__(
+        self, team: Team, format: str, experts: int, hidden: int, intermediate: int, mode: str
+    ) -> None: ...
     def load(
         self,
         expert: int,
         gate: NDArray[np.uint8],
         up: NDArray[np.uint8],
         down: NDArray[np.uint8],
-        gate_scale: NDArray[np.float32] | None,
-        up_scale: NDArray[np.float32] | None,
-        down_scale: NDArray[np.float32] | None,
+        gate_scale: NDArray[np.generic] | None,
+        up_scale: NDArray[np.generic] | None,
+        down_scale: NDArray[np.generic] | None,
     ) -> None: ...
     def forward(
         self, x: NDArray[np.float32], ids: NDArray[np.int32], weights: NDArray[np.float32]

@@ -188,7 +188,7 @@ class ExpertLayer:
         """
         self.team, self.format = team, fmt
         self.experts, self.hidden, self.intermediate = experts, hidden, intermediate
-        self._native = _csrc.Experts(team._native, fmt, experts, hidden, intermediate)
+        self._native = _csrc.Experts(team._native, fmt, experts, hidden, intermediate, "exact")
 
     @property
     def nbytes(self) -> int:

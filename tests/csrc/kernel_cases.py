@@ -69,7 +69,7 @@ def load_experts(
         [oracle.random_weight(rng, fmt, *shape) for _ in range(count)]
         for shape in ((intermediate, hidden), (intermediate, hidden), (hidden, intermediate))
     ]
-    layer = csrc.Experts(team, fmt, count, hidden, intermediate)
+    layer = csrc.Experts(team, fmt, count, hidden, intermediate, "exact")
     for e in range(count):
         g, u, d = (m[e] for m in matrices)
         layer.load(e, g.data, u.data, d.data, g.scale, u.scale, d.scale)

@@ -113,7 +113,7 @@ def test_no_token_and_no_expert_here_give_zero_rows():
 )
 def test_wrong_routing_is_refused_with_its_reason(ids, weights, message):
     team = _csrc.Team(_csrc.usable_cores()[:1], "scalar")
-    layer = _csrc.Experts(team, "f32", 1, 4, 4)
+    layer = _csrc.Experts(team, "f32", 1, 4, 4, "exact")
     layer.load(0, *[np.zeros(64, np.uint8)] * 3, None, None, None)
     with pytest.raises(ValueError, match=message):
         layer.forward(np.zeros((2, 4), np.float32), ids, weights)
@@ -121,11 +121,11 @@ def test_wrong_routing_is_refused_with_its_reason(ids, weights, message):
 
 def test_wrong_experts_are_refused_with_their_reason():
     team = _csrc.Team(_csrc.usable_cores()[:1], "scalar")
-    with pytest.raises(ValueError, match="experts in format q5_k are not supported"):
-        _csrc.Experts(team, "q5_k", 1, 32, 32)
+    with pytest.raises(ValueError, match="weights in format q5_k are not supported"):
+        _csrc.Experts(team, "q5_k", 1, 32, 32, "exact")
     with pytest.raises(ValueError, match="between 1 and"):
-        _csrc.Experts(team, "f32", 0, 32, 32)
-    layer = _csrc.Experts(team, "fp8_block128", 2, 4, 4)
+        _csrc.Experts(team, "f32", 0, 32, 32, "exact")
+    layer = _csrc.Experts(team, "fp8_block128", 2, 4, 4, "exact")
     good, one = np.zeros(16, np.uint8), np.ones((1, 1), np.float32)
     with pytest.raises(ValueError, match="expert 2 does not exist; there are 2"):
         layer.load(2, good, good, good, one, one, one)

@@ -161,7 +161,7 @@ def test_no_tokens_give_no_rows():
         ({"data": np.zeros(63, np.uint8)}, "must be 64 bytes"),
         ({"data": np.zeros(64, np.int8)}, "must be raw bytes"),
         ({"data": np.zeros(128, np.uint8)[::2]}, "must be contiguous"),
-        ({"scale": None}, "needs block scales"),
+        ({"scale": None}, "needs scales"),
         ({"scale": np.ones((1, 2), np.float32)}, "must have shape"),
         ({"scale": np.ones((1, 1), np.float64)}, "must have dtype float32"),
         ({"scale": np.full((1, 1), np.inf, np.float32)}, "not finite"),
