@@ -16,9 +16,11 @@ namespace kt {
 //
 //   f32           per column: 16 x f32
 //   bf16          per 2 columns: 16 x (k, k+1)
-//   fp8_block128  ceil(depth/128) f32 scales padded to 64 bytes; then per 4 columns: 64 bytes = 4 lanes of 16
-//   bytes, lane =
-//                 4 rows x (k, k+1), 4 rows x (k+2, k+3); lanes hold rows 0-3, 8-11, 4-7, 12-15
+//   fp8_block128  ceil(depth/128) f32 scales padded to 64 bytes; then per 4 columns: a word of codes, byte i
+//   being
+//                 column 4j+i
+//   fp8_channel   16 x f32 scale, then likewise
+//   mxfp8         per 32 columns: 16 x e8m0 byte, then 8 words likewise
 //
 // Formats of integers hold their columns in blocks of 32. "bytes" are 8 words, byte i of word j being column
 // 4j+i. "nibbles" are 4 words, byte i of word j holding column 4j+i in its low and column 16+4j+i in its high
@@ -74,10 +76,11 @@ enum Mode : int { kExact, kFast, kModes };
 
 // How a row of activations is prepared for a kernel. All start with `depth` values.
 //   kF32      f32
+//   kF32Raised  f32 * 2^60
 //   kF32Sums  f32, then depth/32 f32 sums of each block
 //   kBf16     bf16 (round to nearest even)
 //   kInt8     int8 with one f32 scale per 32; then depth/32 f32 scales, then depth/32 f32 scale * sum of int8
-enum Activation : int { kActF32, kActF32Sums, kActBf16, kActInt8, kActivations };
+enum Activation : int { kActF32, kActF32Raised, kActF32Sums, kActBf16, kActInt8, kActivations };
 
 // Prepares `count` values of a row of `depth` values, those from column `begin` on (a multiple of 32). Values
 // behind the last one, up to the next multiple of 32 or to depth, become zero.

@@ -161,8 +161,9 @@ FormatKernels fast(GemvFn function) { return {kActInt8, function, 64, {}}; }
 }
 
 [[maybe_unused]] void install_int_formats(Kernels& table) {
-  table.formats[kQ4_1][kExact] = exact(kActF32Sums, gemv<GemvQ4>, panel_f32<convert_quantised<Q4>>());
-  table.formats[kQ8_0][kExact] = exact(kActF32, gemv<GemvQ8>, panel_f32<convert_quantised<Q8>>());
+  table.formats[kQ4_1][kExact] =
+      exact(kActF32Sums, gemv<GemvQ4>, panel_f32<kActF32, convert_quantised<Q4>>());
+  table.formats[kQ8_0][kExact] = exact(kActF32, gemv<GemvQ8>, panel_f32<kActF32, convert_quantised<Q8>>());
   install_fast_formats(table);
 }
 

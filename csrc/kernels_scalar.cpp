@@ -25,15 +25,28 @@ float weight_bf16(const uint8_t* tile, int, int row, int k) {
   return float_from_bits(static_cast<uint32_t>(load_u16(p)) << 16);
 }
 
-float weight_fp8(const uint8_t* tile, int depth, int row, int k) {
-  static const int lane_of[4] = {0, 2, 1, 3};
+float scale_f32(const uint8_t* p) {
+  float value;
+  memcpy(&value, p, sizeof value);
+  return value;
+}
+
+float weight_fp8_block128(const uint8_t* tile, int depth, int row, int k) {
   const int blocks = (depth + kScaleBlock - 1) / kScaleBlock;
   const size_t header = (static_cast<size_t>(blocks) * 4 + 63) / 64 * 64;
-  const uint8_t code = tile[header + static_cast<size_t>(k / 4) * 64 + lane_of[row / 4] * 16 +
-                            ((k % 4) / 2) * 8 + (row % 4) * 2 + k % 2];
-  float scale;
-  memcpy(&scale, tile + (k / kScaleBlock) * 4, 4);
-  return fp8_to_float(code) * scale;
+  const uint8_t code = tile[header + static_cast<size_t>(k / 4) * 64 + row * 4 + k % 4];
+  return fp8_to_float(code) * scale_f32(tile + (k / kScaleBlock) * 4);
+}
+
+float weight_fp8_channel(const uint8_t* tile, int, int row, int k) {
+  return fp8_to_float(tile[64 + static_cast<size_t>(k / 4) * 64 + row * 4 + k % 4]) *
+         scale_f32(tile + row * 4);
+}
+
+float weight_mxfp8(const uint8_t* tile, int, int row, int k) {
+  const uint8_t* block = tile + static_cast<size_t>(k / kQuantBlock) * (kTileRows + kQuantBlock * kTileRows);
+  const uint8_t code = block[kTileRows + (k % kQuantBlock) / 4 * 64 + row * 4 + k % 4];
+  return ldexpf(fp8_to_float(code), block[row] - 127);
 }
 
 uint64_t read_bytes(const uint8_t* data, size_t bytes) {
@@ -60,9 +73,12 @@ double fma_f32(long iterations) {
 
 void install_scalar(Kernels& table) {
   table.name = "scalar";
-  table.formats[kF32][kExact] = table.formats[kF32][kFast] = exact<weight_f32>(kActF32);
-  table.formats[kBf16][kExact] = table.formats[kBf16][kFast] = exact<weight_bf16>(kActF32);
-  table.formats[kFp8Block128][kExact] = table.formats[kFp8Block128][kFast] = exact<weight_fp8>(kActF32);
+  table.formats[kF32][kExact] = exact<weight_f32>(kActF32);
+  table.formats[kBf16][kExact] = exact<weight_bf16>(kActF32);
+  table.formats[kFp8Block128][kExact] = exact<weight_fp8_block128>(kActF32);
+  table.formats[kFp8Channel][kExact] = exact<weight_fp8_channel>(kActF32);
+  table.formats[kMxfp8][kExact] = exact<weight_mxfp8>(kActF32);
+  for (int f = kF32; f <= kMxfp8; ++f) table.formats[f][kFast] = table.formats[f][kExact];
   install_shared(table);
   table.read = read_bytes;
   table.fma_f32 = fma_f32;

@@ -67,6 +67,15 @@ void prepare_f32(const float* x, int begin, int count, int depth, void* row) {
   for (int k = begin + count; k < prepared_end(begin, count, depth); ++k) out[k] = 0.0f;
 }
 
+// Keeps products with FP8 weights that are 2^120 too small (see fp8_column) among the normal numbers.
+constexpr float kRaise = 0x1p60f;
+
+void prepare_f32_raised(const float* x, int begin, int count, int depth, void* row) {
+  float* out = static_cast<float*>(row) + begin;
+  for (int k = 0; k < count; ++k) out[k] = x[k] * kRaise;
+  for (int k = count; k < prepared_end(begin, count, depth) - begin; ++k) out[k] = 0.0f;
+}
+
 void prepare_f32_sums(const float* x, int begin, int count, int depth, void* row) {
   prepare_f32(x, begin, count, depth, row);
   const float* values = static_cast<const float*>(row);
@@ -175,6 +184,7 @@ constexpr PanelKernels converted_panel() {
 
 [[maybe_unused]] void install_shared(Kernels& table) {
   table.prepare[kActF32] = prepare_f32;
+  table.prepare[kActF32Raised] = prepare_f32_raised;
   table.prepare[kActF32Sums] = prepare_f32_sums;
   table.prepare[kActBf16] = prepare_bf16;
   table.prepare[kActInt8] = prepare_int8;

@@ -53,38 +53,65 @@ bool has_nan(uint32_t codes) {
   return (((codes & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u) != 0;
 }
 
-bool pack_fp8(const Source& source, long tile, int depth, uint8_t* out) {
-  static constexpr int kLane[4] = {0, 2, 1, 3};
-  const long blocks = (source.columns + kScaleBlock - 1) / kScaleBlock;
-  const size_t header = round_up(static_cast<size_t>((depth + kScaleBlock - 1) / kScaleBlock) * 4, 64);
-  std::memset(out, 0, header);
-  const float* scales = static_cast<const float*>(source.scale) + tile * kTileRows / kScaleBlock * blocks;
-  std::memcpy(out, scales, static_cast<size_t>(blocks) * 4);
-  bool finite = std::all_of(scales, scales + blocks, [](float scale) { return std::isfinite(scale); });
+// Codes of 16 rows, a dword a row per 4 columns. `before` bytes precede the words of every `block` columns.
+bool pack_codes(const Source& source, long tile, int depth, int block, size_t before, uint8_t* out) {
+  bool finite = true;
   for (int r = 0; r < kTileRows; ++r) {
     const uint8_t* row = source_row(source, tile * kTileRows + r, static_cast<size_t>(source.columns));
-    uint8_t* to = out + header + kLane[r / 4] * 16 + (r % 4) * 2;
+    uint8_t* to = out + r * 4;
     for (int k = 0; k < depth; k += 4, to += 64) {
+      if (k % block == 0) to += before;
       uint32_t codes = 0;
-      if (row)
+      if (row && k < source.columns)
         std::memcpy(&codes, row + k, k + 4 <= source.columns ? 4 : static_cast<size_t>(source.columns - k));
       finite &= !has_nan(codes);
-      const uint16_t low = static_cast<uint16_t>(codes), high = static_cast<uint16_t>(codes >> 16);
-      std::memcpy(to, &low, 2);
-      std::memcpy(to + 8, &high, 2);
+      std::memcpy(to, &codes, 4);
     }
   }
   return finite;
 }
 
-std::string describe_fp8(const Source& source) {
-  const auto* scales = static_cast<const float*>(source.scale);
-  const long across = (source.columns + kScaleBlock - 1) / kScaleBlock;
-  const long count = (source.rows + kScaleBlock - 1) / kScaleBlock * across;
-  for (long i = 0; i < count; ++i)
-    if (!std::isfinite(scales[i]))
-      return "FP8 block scale at block row " + std::to_string(i / across) + ", block column " +
-             std::to_string(i % across) + " is not finite; the checkpoint is damaged";
+bool all_finite(const float* scales, long count) {
+  return std::all_of(scales, scales + count, [](float scale) { return std::isfinite(scale); });
+}
+
+bool pack_fp8_block128(const Source& source, long tile, int depth, uint8_t* out) {
+  const long blocks = (source.columns + kScaleBlock - 1) / kScaleBlock;
+  const size_t header = round_up(static_cast<size_t>((depth + kScaleBlock - 1) / kScaleBlock) * 4, 64);
+  std::memset(out, 0, header);
+  const float* scales = static_cast<const float*>(source.scale) + tile * kTileRows / kScaleBlock * blocks;
+  std::memcpy(out, scales, static_cast<size_t>(blocks) * 4);
+  return pack_codes(source, tile, depth, depth, 0, out + header) && all_finite(scales, blocks);
+}
+
+bool pack_fp8_channel(const Source& source, long tile, int depth, uint8_t* out) {
+  const long present = std::min<long>(kTileRows, source.rows - tile * kTileRows);
+  const float* scales = static_cast<const float*>(source.scale) + tile * kTileRows;
+  std::memset(out, 0, 64);
+  std::memcpy(out, scales, static_cast<size_t>(present) * 4);
+  return pack_codes(source, tile, depth, depth, 0, out + 64) && all_finite(scales, present);
+}
+
+// 2^(e - 127): 255 is not a number, and beyond 2^60 nothing is a weight (kernels multiply by 2^60 on the
+// way).
+constexpr uint8_t kLargestExponent = 127 + 60;
+
+bool pack_mxfp8(const Source& source, long tile, int depth, uint8_t* out) {
+  const long blocks = source.columns / kQuantBlock;
+  const auto* scales = static_cast<const uint8_t*>(source.scale);
+  bool finite = pack_codes(source, tile, depth, kQuantBlock, kTileRows, out);
+  for (int r = 0; r < kTileRows; ++r) {
+    const long row = tile * kTileRows + r;
+    for (long b = 0; b < blocks; ++b) {
+      const uint8_t exponent = row < source.rows ? scales[row * blocks + b] : 0;
+      finite &= exponent <= kLargestExponent;
+      out[static_cast<size_t>(b) * (kTileRows + kQuantBlock * kTileRows) + static_cast<size_t>(r)] = exponent;
+    }
+  }
+  return finite;
+}
+
+std::string describe_code(const Source& source) {
   for (long i = 0; i < source.rows * source.columns; ++i)
     if ((source.data[i] & 0x7f) == 0x7f)
       return "FP8 weight at row " + std::to_string(i / source.columns) + ", column " +
@@ -92,14 +119,47 @@ std::string describe_fp8(const Source& source) {
   return "FP8 weights hold no NaN";
 }
 
+std::string describe_fp8_block128(const Source& source) {
+  const auto* scales = static_cast<const float*>(source.scale);
+  const long across = (source.columns + kScaleBlock - 1) / kScaleBlock;
+  const long count = (source.rows + kScaleBlock - 1) / kScaleBlock * across;
+  for (long i = 0; i < count; ++i)
+    if (!std::isfinite(scales[i]))
+      return "FP8 block scale at block row " + std::to_string(i / across) + ", block column " +
+             std::to_string(i % across) + " is not finite; the checkpoint is damaged";
+  return describe_code(source);
+}
+
+std::string describe_fp8_channel(const Source& source) {
+  for (long row = 0; row < source.rows; ++row)
+    if (!std::isfinite(static_cast<const float*>(source.scale)[row]))
+      return "FP8 scale of row " + std::to_string(row) + " is not finite; the checkpoint is damaged";
+  return describe_code(source);
+}
+
+std::string describe_mxfp8(const Source& source) {
+  const long blocks = source.columns / kQuantBlock;
+  for (long i = 0; i < source.rows * blocks; ++i) {
+    const int exponent = static_cast<const uint8_t*>(source.scale)[i];
+    if (exponent > kLargestExponent)
+      return "MXFP8 scale at row " + std::to_string(i / blocks) + ", block " + std::to_string(i % blocks) +
+             " is 2^" + std::to_string(exponent - 127) + ", no weight is so large; the checkpoint is damaged";
+  }
+  return describe_code(source);
+}
+
 size_t row_bytes_1(long columns) { return static_cast<size_t>(columns); }
 size_t row_bytes_2(long columns) { return static_cast<size_t>(columns) * 2; }
 size_t row_bytes_4(long columns) { return static_cast<size_t>(columns) * 4; }
 size_t tile_bytes_f32(int depth) { return static_cast<size_t>(depth) * 64; }
 size_t tile_bytes_bf16(int depth) { return static_cast<size_t>(depth) * 32; }
-size_t tile_bytes_fp8(int depth) {
+size_t tile_bytes_fp8_block128(int depth) {
   const auto count = static_cast<size_t>(depth);
-  return round_up((count + kScaleBlock - 1) / kScaleBlock * 4, 64) + count * 16;
+  return round_up((count + kScaleBlock - 1) / kScaleBlock * 4, 64) + count * kTileRows;
+}
+size_t tile_bytes_fp8_channel(int depth) { return 64 + static_cast<size_t>(depth) * kTileRows; }
+size_t tile_bytes_mxfp8(int depth) {
+  return static_cast<size_t>(depth / kQuantBlock) * (kTileRows + kQuantBlock * kTileRows);
 }
 
 }  // namespace
@@ -112,10 +172,28 @@ const Storage* float_storage(Format format) {
        1,
        4,
        row_bytes_1,
-       tile_bytes_fp8,
+       tile_bytes_fp8_block128,
        {kScaleF32, kScaleBlock, kScaleBlock, false},
-       pack_fp8,
-       describe_fp8,
+       pack_fp8_block128,
+       describe_fp8_block128,
+       nullptr},
+      {kFp8Channel,
+       1,
+       4,
+       row_bytes_1,
+       tile_bytes_fp8_channel,
+       {kScaleF32, 1, 0, false},
+       pack_fp8_channel,
+       describe_fp8_channel,
+       nullptr},
+      {kMxfp8,
+       kQuantBlock,
+       kQuantBlock,
+       row_bytes_1,
+       tile_bytes_mxfp8,
+       {kScaleU8, 1, kQuantBlock, false},
+       pack_mxfp8,
+       describe_mxfp8,
        nullptr},
   };
   for (const Storage& row : kTable)
@@ -164,6 +242,7 @@ size_t activation_bytes(Activation activation, int depth) {
   const auto count = static_cast<size_t>(depth);
   switch (activation) {
     case kActF32:
+    case kActF32Raised:
       return round_up(count * 4, 64);
     case kActF32Sums:
       return round_up(count * 4 + count / kQuantBlock * 4, 64);

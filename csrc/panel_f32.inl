@@ -55,9 +55,9 @@ void gemm(const uint32_t* a, const uint32_t* b0, const uint32_t* b1, int steps, 
   if (b1) gemm_any<1>(left, {b[1]}, steps, m, {c1}, {scale1});
 }
 
-template <ConvertFn convert>
+template <Activation activation, ConvertFn convert>
 constexpr PanelKernels panel_f32() {
-  return converted_panel<kActF32, kPanelRows, kChunk, 1, convert, gemm>();
+  return converted_panel<activation, kPanelRows, kChunk, 1, convert, gemm>();
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 //   Words              16 dwords; load_words; low_half_f32, high_half_f32: bf16 in either half of each dword
 //   halves_to_rows     16 f16
 //   nibble<I>, byte<I> unsigned 4-bit (I in 0..7) and signed 8-bit (I in 0..3) value of each dword
-//   fp8_pair           weights / 256 of a quad at depth 2p and 2p + 1
-//   kPassRows          activation rows per pass of gemv
-//   kPanelRows, kPanelTiles  activation rows and tiles of one step of a panel multiplication
+//   fp8_column<I>      column I of a word of FP8 codes, times 2^-120; powers_of_two: of 16 e8m0 bytes
+//   kPassRows          activation rows per pass of gemv; with at most kTwoChainRows two chains of sums fit
+//   into registers kPanelRows, kPanelTiles  activation rows and tiles of one step of a panel multiplication
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
@@ -18,6 +18,8 @@ namespace kt {
 namespace {
 
 constexpr int kPassRows = 4;
+constexpr int kOneRowChains = 2;
+constexpr int kTwoChainRows = 2;
 constexpr int kPanelRows = 6;  // 6 x 16 sums fill 12 of 16 registers
 constexpr int kPanelTiles = 1;
 
@@ -26,9 +28,6 @@ struct Rows {
 };
 struct Words {
   __m256i low, high;
-};
-struct Pair {
-  Rows even, odd;
 };
 
 Rows zero_rows() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
@@ -77,15 +76,29 @@ Rows byte(Words words) {
           _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words.high, 24 - 8 * I), 24))};
 }
 
-Pair fp8_pair(const uint8_t* quad, int p) {
-  const __m256i a = load_bytes(quad), b = load_bytes(quad + 32);
-  const __m256i words = p == 0 ? _mm256_unpacklo_epi64(a, b) : _mm256_unpackhi_epi64(a, b);
-  // Sign to bit 15, exponent and mantissa to bits 13..7: an f16 of value / 256, subnormals included.
-  const __m256i keep = _mm256_set1_epi16(static_cast<short>(0xbf80));
-  const __m256i even = _mm256_and_si256(_mm256_srai_epi16(_mm256_slli_epi16(words, 8), 1), keep);
-  const __m256i odd = _mm256_and_si256(_mm256_srai_epi16(words, 1), keep);
-  return {{_mm256_cvtph_ps(_mm256_castsi256_si128(even)), _mm256_cvtph_ps(_mm256_extracti128_si256(even, 1))},
-          {_mm256_cvtph_ps(_mm256_castsi256_si128(odd)), _mm256_cvtph_ps(_mm256_extracti128_si256(odd, 1))}};
+// Column I of a word of E4M3 codes, times 2^-120: with the sign in bit 31 and exponent and mantissa in
+// bits 26..20 a code is such an f32, subnormal codes being subnormal f32 (bias 127 for 7). Needs fewer and
+// better spread operations than the conversion of f16.
+template <int I>
+Rows fp8_column(Words words) {
+  const auto half = [](__m256i word) {
+    // The odd codes end at the top of each 16 bits, the even ones are moved there.
+    if (I % 2 == 0) word = _mm256_slli_epi16(word, 8);
+    word = _mm256_srai_epi16(word, 4);
+    if (I / 2 == 1) return _mm256_and_si256(word, _mm256_set1_epi32(static_cast<int>(0x87f00000u)));
+    return _mm256_slli_epi32(_mm256_and_si256(word, _mm256_set1_epi16(static_cast<short>(0x87f0))), 16);
+  };
+  return {_mm256_castsi256_ps(half(words.low)), _mm256_castsi256_ps(half(words.high))};
+}
+
+// 2^(e - 127) of 16 bytes e; e = 0 is the subnormal 2^-127.
+Rows powers_of_two(const uint8_t* p) {
+  const auto half = [](const uint8_t* bytes) {
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)));
+    const __m256i bits = _mm256_max_epu32(_mm256_slli_epi32(e, 23), _mm256_set1_epi32(0x400000));
+    return _mm256_castsi256_ps(bits);
+  };
+  return {half(p), half(p + 8)};
 }
 
 __m256i same_four(const int8_t* p) {

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from engine import _csrc
 
-Format: TypeAlias = Literal["f32", "bf16", "fp8_block128", "q4_1", "q8_0"]
+Format: TypeAlias = Literal["f32", "bf16", "fp8_block128", "fp8_channel", "mxfp8", "q4_1", "q8_0"]
 Mode: TypeAlias = Literal["exact", "fast"]
 Array: TypeAlias = torch.Tensor | NDArray[np.generic]
 

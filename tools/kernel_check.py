@@ -40,9 +40,10 @@ def checks(csrc: Any, team: Any, rng: np.random.Generator) -> Iterator[tuple[str
         for mode in ("exact", "fast") if fmt in oracle.BLOCK_FORMATS else ("exact",):
             worst = max(cases.linear_error(csrc, team, rng, fmt, mode, *shape) for shape in cases.shapes(fmt))
             yield f"linear  {fmt:12} {mode}", worst
-    yield "linear  fp8 codes    exact", cases.fp8_codes_error(csrc, team)
+    for fmt in ("fp8_block128", "fp8_channel", "mxfp8"):
+        yield f"linear  {fmt:12} codes", cases.fp8_codes_error(csrc, team, fmt)
     for fmt in oracle.EXPERT_FORMATS:
-        worst = max(cases.experts_error(csrc, team, rng, fmt, *shape) for shape in cases.EXPERT_SHAPES)
+        worst = max(cases.experts_error(csrc, team, rng, fmt, *shape) for shape in cases.expert_shapes(fmt))
         yield f"experts {fmt:12} exact", worst
 
 

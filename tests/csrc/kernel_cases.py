@@ -18,11 +18,17 @@ import kernel_oracle as oracle
 TOKENS = (1, 2, 3, 5, 8, 17, 130)
 BLOCK_SHAPES = ((1, 32), (16, 64), (17, 96), (130, 160), (200, 288))
 PLAIN_SHAPES = (*BLOCK_SHAPES, (3, 1), (40, 6), (33, 131), (131, 257), (256, 640))
+BLOCK_EXPERT_SHAPES = ((32, 32, 2, 1), (64, 96, 4, 2), (288, 160, 3, 3), (256, 384, 5, 2))
 EXPERT_SHAPES = ((6, 3, 2, 1), (64, 48, 4, 2), (130, 100, 3, 3), (257, 131, 2, 1), (256, 384, 5, 2))
 
 
 def shapes(fmt: str) -> tuple[tuple[int, int], ...]:
-    return BLOCK_SHAPES if fmt in oracle.BLOCK_FORMATS else PLAIN_SHAPES
+    return BLOCK_SHAPES if fmt in oracle.WHOLE_BLOCKS else PLAIN_SHAPES
+
+
+def expert_shapes(fmt: str) -> tuple[tuple[int, int, int, int], ...]:
+    """Hidden, intermediate, experts, experts a token."""
+    return BLOCK_EXPERT_SHAPES if fmt in oracle.WHOLE_BLOCKS else EXPERT_SHAPES
 
 
 def make_linear(csrc: Any, team: Any, weight: oracle.Weight, mode: str) -> Any:
@@ -45,18 +51,25 @@ def linear_error(
     return worst
 
 
-def fp8_codes_error(csrc: Any, team: Any) -> float:
+def fp8_codes_error(csrc: Any, team: Any, fmt: str) -> float:
     """Every finite FP8 code, read out one at a time through unit vectors: exact, so the bound is zero."""
-    codes = np.array([c for c in range(256) if c & 0x7F != 0x7F], dtype=np.uint8)
+    codes = np.array([c for c in range(256) if c & 0x7F != 0x7F] + [0, 0], dtype=np.uint8)
     matrix = np.stack([np.roll(codes, shift) for shift in range(16)])  # each code in each row of a tile
-    scale = np.array([[0.375, 3.0]], dtype=np.float32)
-    linear = csrc.Linear(team, "fp8_block128", matrix.reshape(-1), scale, 16, 254, "exact")
-    factor = np.repeat(scale, 128, axis=1)[:, :254]
+    if fmt == "fp8_block128":
+        scale = np.array([[0.375, 3.0]], dtype=np.float32)
+        factor = np.repeat(scale, 128, axis=1)
+    elif fmt == "fp8_channel":
+        scale = np.linspace(0.5, 1000, 16, dtype=np.float32).round(0)
+        factor = np.repeat(scale[:, None], 256, axis=1)
+    else:
+        scale = np.arange(67, 67 + 120, dtype=np.uint8)[:128].repeat(2)[:128].reshape(16, 8)
+        factor = np.repeat(2.0 ** (scale.astype(np.float64) - 127), 32, axis=1)
+    linear = csrc.Linear(team, fmt, matrix.reshape(-1), scale, 16, 256, "exact")
     value = (oracle.fp8_e4m3(matrix) * factor).astype(np.float32)
-    y = linear.forward(np.eye(254, dtype=np.float32))  # panel path
+    y = linear.forward(np.eye(256, dtype=np.float32))  # panel path
     wrong = int((y != value.T).sum())
-    for column in range(254):  # row path
-        one = np.zeros((1, 254), dtype=np.float32)
+    for column in range(256):  # row path
+        one = np.zeros((1, 256), dtype=np.float32)
         one[0, column] = 1
         wrong += int((linear.forward(one)[0] != value[:, column]).sum())
     return float(wrong and np.inf)

@@ -9,9 +9,13 @@ from numpy.typing import NDArray
 
 F64 = NDArray[np.float64]
 
-FORMATS = ("f32", "bf16", "fp8_block128", "q4_1", "q8_0")
-EXPERT_FORMATS = ("f32", "bf16", "fp8_block128")
+FLOAT_FORMATS = ("f32", "bf16", "fp8_block128", "fp8_channel", "mxfp8")
+FORMATS = (*FLOAT_FORMATS, "q4_1", "q8_0")
+EXPERT_FORMATS = FLOAT_FORMATS
 BLOCK_FORMATS = ("q4_1", "q8_0")
+"""With two numeric modes."""
+WHOLE_BLOCKS = {"mxfp8": 32, "q4_1": 32, "q8_0": 32}
+"""Formats whose columns are a multiple of a block."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,7 @@ class Weight:
 
     fmt: str
     data: NDArray[np.uint8]
-    scale: NDArray[np.float32] | None
+    scale: NDArray[np.generic] | None
     value: F64
 
     @property
@@ -51,6 +55,12 @@ def bf16_value(bits: NDArray[np.uint16]) -> F64:
     return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
+def finite_codes(rng: np.random.Generator, rows: int, cols: int) -> NDArray[np.uint8]:
+    codes = rng.integers(0, 254, (rows, cols), dtype=np.uint8)
+    codes[codes >= 0x7F] += 1  # skips 0x7f; 0xff is never drawn
+    return codes
+
+
 def random_weight(rng: np.random.Generator, fmt: str, rows: int, cols: int) -> Weight:
     """Random bytes in a format; FP8 uses all finite codes, subnormals included."""
     if fmt == "f32":
@@ -60,11 +70,19 @@ def random_weight(rng: np.random.Generator, fmt: str, rows: int, cols: int) -> W
         bits = bf16_round(rng.standard_normal((rows, cols)).astype(np.float32))
         return Weight(fmt, bits.view(np.uint8).reshape(-1), None, bf16_value(bits))
     if fmt == "fp8_block128":
-        codes = rng.integers(0, 254, (rows, cols), dtype=np.uint8)
-        codes[codes >= 0x7F] += 1  # skips 0x7f; 0xff is never drawn
+        codes = finite_codes(rng, rows, cols)
         scale = (2.0 ** rng.uniform(-12, -6, (-(-rows // 128), -(-cols // 128)))).astype(np.float32)
         expanded = np.repeat(np.repeat(scale, 128, 0), 128, 1)[:rows, :cols]
         return Weight(fmt, codes.reshape(-1), scale, fp8_e4m3(codes) * expanded)
+    if fmt == "fp8_channel":
+        codes = finite_codes(rng, rows, cols)
+        scale = (2.0 ** rng.uniform(-12, -6, rows)).astype(np.float32)
+        return Weight(fmt, codes.reshape(-1), scale, fp8_e4m3(codes) * scale[:, None].astype(np.float64))
+    if fmt == "mxfp8":
+        codes = finite_codes(rng, rows, cols)
+        exponents = rng.integers(110, 135, (rows, cols // 32), dtype=np.uint8)
+        value = fp8_e4m3(codes) * np.repeat(2.0 ** (exponents.astype(np.float64) - 127), 32, 1)
+        return Weight(fmt, codes.reshape(-1), exponents, value)
     blocks = cols // 32
     d = (rng.uniform(0.001, 0.1, (rows, blocks, 1)) * rng.choice([-1, 1], (rows, blocks, 1))).astype(
         np.float16
@@ -83,7 +101,7 @@ def random_weight(rng: np.random.Generator, fmt: str, rows: int, cols: int) -> W
 
 
 def uses_bf16_activations(fmt: str, isa: str) -> bool:
-    return isa == "avx512_bf16" and fmt in ("bf16", "fp8_block128")
+    return isa in ("avx512_bf16", "amx") and fmt in FLOAT_FORMATS and fmt != "f32"
 
 
 def linear_bound(weight: Weight, x: NDArray[np.float32], isa: str, mode: str) -> F64:

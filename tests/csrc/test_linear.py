@@ -33,8 +33,9 @@ def test_every_shape_and_number_of_tokens_stays_within_the_bound(team, rng, fmt,
         assert cases.linear_error(_csrc, team, rng, fmt, mode, rows, cols) <= 1, (rows, cols)
 
 
-def test_all_finite_fp8_codes_are_exact(team):
-    assert cases.fp8_codes_error(_csrc, team) == 0
+@pytest.mark.parametrize("fmt", ["fp8_block128", "fp8_channel", "mxfp8"])
+def test_all_finite_fp8_codes_are_exact(team, fmt):
+    assert cases.fp8_codes_error(_csrc, team, fmt) == 0
 
 
 def test_oracle_agrees_with_torch_about_fp8():
