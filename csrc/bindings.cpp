@@ -172,7 +172,9 @@ PYBIND11_MODULE(_csrc, module) {
       .def(py::init(&make_team), py::arg("cores"), py::arg("isa"))
       .def_property_readonly("cores", &team_cores)
       .def_property_readonly("notes", &kt::Team::notes)
-      .def_property_readonly("isa", [](const kt::Team& team) { return team.kernels().name; });
+      .def_property_readonly("isa", [](const kt::Team& team) { return team.kernels().name; })
+      .def_property_readonly("isa_detail",
+                             [](const kt::Team& team) { return kt::isa_detail(team.kernels().name); });
 
   py::class_<kt::Linear>(module, "Linear")
       .def(py::init(&make_linear), py::arg("team"), py::arg("format"), py::arg("weight"),

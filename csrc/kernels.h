@@ -101,7 +101,7 @@ struct PanelKernels {
   // Bytes of scratch that multiply needs.
   size_t (*scratch_bytes)(int depth);
   // c0[row][16] = rows . tile0 for all rows of the blocks, and c1 likewise unless tile1 is null. Blocks lie
-  // one behind the other; only `rows` rows are written.
+  // one behind the other; c0 and c1 have room for whole blocks, what lies behind `rows` rows has no meaning.
   void (*multiply)(const uint8_t* tile0, const uint8_t* tile1, int depth, const uint8_t* blocks, int rows,
                    uint8_t* scratch, float* c0, float* c1);
 };
@@ -135,5 +135,7 @@ void install_avx512(Kernels& table);
 void install_avx512_int(Kernels& table);
 void install_avx512_bf16(Kernels& table);
 void install_avx512_vnni(Kernels& table);
+void install_amx(Kernels& table);
+void install_amx_int(Kernels& table);
 
 }  // namespace kt

@@ -66,6 +66,7 @@ Team::Team(const std::vector<Core>& cores, const std::string& isa) : kernels_(ke
   if (cores.empty()) throw std::invalid_argument("a thread team needs at least one CPU");
   watch_forks();
   fork_count_ = fork_count;
+  for (const std::string& note : isa_notes()) add_note(note);
   std::set<int> distinct;
   for (const Core& core : cores) {
     if (nodes_.empty() || nodes_.back() != core.node) {
