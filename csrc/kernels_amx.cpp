@@ -5,21 +5,146 @@
 
 #include "rows_avx512.inl"
 
+#include "kernels_float.inl"
+
 #include "amx_panel.inl"
 
 namespace kt {
 namespace {
 
-constexpr int kPrefetchAhead = 4096;
+// Weights come from memory while tiles of the slice before are multiplied.
+void prefetch_lines(const uint8_t* from, int bytes) {
+  constexpr int kAhead = 4096;
+  for (int at = 0; at < bytes; at += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead + at, _MM_HINT_T0);
+}
 
 float copy_pairs(const uint8_t* tile, int, int begin, int end, uint32_t* panel) {
   const uint8_t* from = tile + static_cast<size_t>(begin) * 32;
-  for (int step = 0; step < (end - begin) / 2; ++step, from += 64, panel += kTileRows) {
-    _mm_prefetch(reinterpret_cast<const char*>(from) + kPrefetchAhead, _MM_HINT_T0);
+  prefetch_lines(from, (end - begin) * 32);
+  for (int step = 0; step < (end - begin) / 2; ++step, from += 64, panel += kTileRows)
     _mm512_storeu_si512(panel, _mm512_loadu_si512(from));
-  }
   return 1.0f;
 }
+
+// The value of each E4M3 magnitude. The last, a NaN, is never used: such weights are refused when they are packed.
+struct CodeValues {
+  float value[128];
+  constexpr CodeValues() : value{} {
+    for (int code = 0; code < 127; ++code) {
+      const int exponent = code >> 3, mantissa = code & 7;
+      float v = static_cast<float>(exponent ? 8 + mantissa : mantissa) / 512.0f;
+      for (int e = 1; e < exponent; ++e) v *= 2.0f;
+      value[code] = v;
+    }
+  }
+};
+
+constexpr CodeValues kCodeValues;
+
+// Low and high bytes of the bf16 nearest to each magnitude times a scale. With a table for each block of 128 columns
+// the scale costs nothing at the weights themselves.
+struct alignas(64) CodeTable {
+  uint8_t low[128], high[128];
+
+  void fill(float scale) {
+    const __m512 factor = _mm512_set1_ps(scale);
+    for (int i = 0; i < 128; i += 32) {
+      const __m512bh rounded = _mm512_cvtne2ps_pbh(_mm512_mul_ps(_mm512_loadu_ps(kCodeValues.value + i + 16), factor),
+                                                   _mm512_mul_ps(_mm512_loadu_ps(kCodeValues.value + i), factor));
+      __m512i words;
+      memcpy(&words, &rounded, sizeof words);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(low + i), _mm512_cvtepi16_epi8(words));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(high + i), _mm512_cvtepi16_epi8(_mm512_srli_epi16(words, 8)));
+    }
+  }
+
+  // `quads` words of codes (16 rows x 4 columns) as pairs; `adjust` sees each step of two columns.
+  template <typename Adjust>
+  void convert(const uint8_t* codes, int quads, uint32_t* panel, Adjust adjust) const {
+    prefetch_lines(codes, quads * 64);
+    const __m512i low0 = _mm512_load_si512(low), low1 = _mm512_load_si512(low + 64);
+    const __m512i high0 = _mm512_load_si512(high), high1 = _mm512_load_si512(high + 64);
+    const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+    for (int q = 0; q < quads; ++q, codes += 64, panel += 2 * kTileRows) {
+      const __m512i code = _mm512_loadu_si512(codes);
+      const __m512i lower = _mm512_permutex2var_epi8(low0, code, low1);
+      // upper ^ (code & sign): a scale may be negative
+      const __m512i upper =
+          _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high0, code, high1), code, sign, 0x78);
+      // In each 128-bit lane: columns 0-1 and 2-3 of one row, then of the next; then the two rows after those.
+      const __m512 first = _mm512_castsi512_ps(_mm512_unpacklo_epi8(lower, upper));
+      const __m512 second = _mm512_castsi512_ps(_mm512_unpackhi_epi8(lower, upper));
+      _mm512_storeu_si512(panel, adjust(_mm512_castps_si512(_mm512_shuffle_ps(first, second, 0x88))));
+      _mm512_storeu_si512(panel + kTileRows, adjust(_mm512_castps_si512(_mm512_shuffle_ps(first, second, 0xdd))));
+    }
+  }
+};
+
+struct Fp8BlockWeights {
+  const uint8_t* tile;
+  int depth;
+  CodeTable table;
+  Fp8BlockWeights(const uint8_t* from, int columns) : tile(from), depth(columns) {}
+  void convert(int begin, int end, uint32_t* panel) {
+    if (begin % kScaleBlock == 0) table.fill(reinterpret_cast<const float*>(tile)[begin / kScaleBlock]);
+    table.convert(Fp8Block128::codes(Fp8Block128::block(tile, depth, begin)), (end - begin) / 4, panel,
+                  [](__m512i pairs) { return pairs; });
+  }
+  void finish(float*, int) {}
+};
+
+struct Fp8ChannelWeights {
+  const uint8_t* tile;
+  int depth;
+  CodeTable table;
+  Fp8ChannelWeights(const uint8_t* from, int columns) : tile(from), depth(columns) { table.fill(1.0f); }
+  void convert(int begin, int end, uint32_t* panel) {
+    table.convert(Fp8Channel::codes(Fp8Channel::block(tile, depth, begin)), (end - begin) / 4, panel,
+                  [](__m512i pairs) { return pairs; });
+  }
+  void finish(float* sums, int rows) {
+    const __m512 scale = _mm512_loadu_ps(reinterpret_cast<const float*>(tile));
+    for (int i = 0; i < rows; ++i, sums += kTileRows)
+      _mm512_storeu_ps(sums, _mm512_mul_ps(_mm512_loadu_ps(sums), scale));
+  }
+};
+
+// A code has four significant bits and its scale is a power of two, so the bf16 is exact; the scale is an addition to
+// the exponent. Products that bf16 does not hold as normal numbers go through f32.
+struct Mxfp8Weights {
+  const uint8_t* tile;
+  int depth;
+  CodeTable table;
+  Mxfp8Weights(const uint8_t* from, int columns) : tile(from), depth(columns) { table.fill(1.0f); }
+  void convert(int begin, int end, uint32_t* panel) {
+    const uint8_t* block = Mxfp8::block(tile, depth, begin);
+    const uint8_t* codes = Mxfp8::codes(block);
+    const int quads = (end - begin) / 4;
+    const __m512i power = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block)));
+    const __m512i shift = _mm512_sub_epi32(power, _mm512_set1_epi32(127));
+    // Codes have bf16 exponents from 118 (2^-9) to 135 (448).
+    const bool normal = _mm512_cmp_epi32_mask(shift, _mm512_set1_epi32(-117), _MM_CMPINT_LT) == 0 &&
+                        _mm512_cmp_epi32_mask(shift, _mm512_set1_epi32(119), _MM_CMPINT_NLE) == 0;
+    if (normal) {
+      const __m512i word = _mm512_and_si512(_mm512_slli_epi32(shift, 7), _mm512_set1_epi32(0xffff));
+      const __m512i both = _mm512_or_si512(word, _mm512_slli_epi32(word, 16));
+      const __m512i magnitude = _mm512_set1_epi16(0x7fff);
+      table.convert(codes, quads, panel, [&](__m512i pairs) {
+        return _mm512_mask_add_epi16(pairs, _mm512_test_epi16_mask(pairs, magnitude), pairs, both);
+      });
+    } else {
+      const __m512 scale = powers_of_two(block).all;
+      table.convert(codes, quads, panel, [&](__m512i pairs) {
+        const __m512 even = _mm512_mul_ps(low_half_f32({pairs}).all, scale);
+        const __m512 odd = _mm512_mul_ps(high_half_f32({pairs}).all, scale);
+        return _mm512_mask_mov_epi16(_mm512_castps_si512(odd), 0x55555555u,
+                                     _mm512_srli_epi32(_mm512_castps_si512(even), 16));
+      });
+    }
+  }
+  void finish(float*, int) {}
+};
 
 // Multiply-adds of tiles only, four sums apart.
 double tile_bf16(long iterations) {
@@ -46,7 +171,12 @@ double tile_bf16(long iterations) {
 
 void install_amx(Kernels& table) {
   table.name = "amx";
-  for (int mode = 0; mode < kModes; ++mode) table.formats[kBf16][mode].panel = TilePanel<Converted<copy_pairs>>::kernels();
+  for (int mode = 0; mode < kModes; ++mode) {
+    table.formats[kBf16][mode].panel = TilePanel<Converted<copy_pairs>>::kernels();
+    table.formats[kFp8Block128][mode].panel = TilePanel<Fp8BlockWeights>::kernels();
+    table.formats[kFp8Channel][mode].panel = TilePanel<Fp8ChannelWeights>::kernels();
+    table.formats[kMxfp8][mode].panel = TilePanel<Mxfp8Weights>::kernels();
+  }
   table.fma_bf16 = tile_bf16;
 }
 
