@@ -104,6 +104,14 @@ def uses_bf16_activations(fmt: str, isa: str) -> bool:
     return isa in ("avx512_bf16", "amx") and fmt in FLOAT_FORMATS and fmt != "f32"
 
 
+def bf16_rounding(fmt: str, isa: str) -> float:
+    """Largest relative error that rounding to bfloat16 (8 significant bits) adds to a product."""
+    if not uses_bf16_activations(fmt, isa):
+        return 0.0
+    # With tiles, the weights of a block-scaled format are rounded as well, scale included.
+    return 2.0**-8 * (2 if isa == "amx" and fmt == "fp8_block128" else 1)
+
+
 def linear_bound(weight: Weight, x: NDArray[np.float32], isa: str, mode: str) -> F64:
     """Largest error allowed, per output: rounding of activations plus float32 sums.
 
@@ -122,9 +130,7 @@ def linear_bound(weight: Weight, x: NDArray[np.float32], isa: str, mode: str) ->
         step = np.abs(x.astype(np.float64)).reshape(t, -1, 32).max(axis=2) / 127
         row_sums = np.abs(weight.value).reshape(weight.rows, -1, 32).sum(axis=2)
         bound = bound + 0.5001 * step @ row_sums.T
-    if uses_bf16_activations(weight.fmt, isa):
-        bound = bound + 2.0**-8 * magnitude
-    return bound + 1e-30
+    return bound + bf16_rounding(weight.fmt, isa) * magnitude + 1e-30
 
 
 def silu(x: F64) -> F64:
@@ -159,6 +165,5 @@ def experts_forward(
 def experts_bound(size: F64, fmt: str, isa: str, hidden: int, intermediate: int) -> F64:
     """Largest error allowed, from `experts_forward`'s magnitude: float32 sums, and bf16 activations if used."""
     unit = (4 + 2 * np.sqrt(max(hidden, intermediate))) * 2.0**-24
-    if uses_bf16_activations(fmt, isa):
-        unit += 2.0**-8
+    unit += bf16_rounding(fmt, isa)
     return 2 * unit * size + 1e-30
