@@ -1,16 +1,17 @@
 // Multiplication by panels of bf16 pairs on tiles (AMX). Needs rows_avx512.inl before.
 //
-// A tile register holds 16 rows of 64 bytes. 16 steps of a panel of pairs, [step][16 rows], are the right-hand tile
-// as they are; the left-hand tile is 16 activation rows x 32 columns. Two of each make four tiles of sums, which stay
-// in registers over a slice of the depth.
+// A tile register holds 16 rows of 64 bytes. 16 steps of a panel of pairs, [step][16 rows], are the
+// right-hand tile as they are; the left-hand tile is 16 activation rows x 32 columns. Two of each make four
+// tiles of sums, which stay in registers over a slice of the depth.
 
 namespace kt {
 namespace {
 
-constexpr int kTileDepth = 32;                // columns that one tile instruction multiplies
-constexpr int kTileBytes = 1024;              // of one tile register
-constexpr int kBlockRows = 2 * kTileRows;     // activation rows of a block
-constexpr int kSliceTiles = 8;                // tiles of depth for which the sums stay in registers
+constexpr int kTileDepth = 32;             // columns that one tile instruction multiplies
+constexpr int kTileBytes = 1024;           // of one tile register
+constexpr int kBlockRows = 2 * kTileRows;  // activation rows of a block
+constexpr int kSliceTiles = 16;            // tiles of depth for which the sums stay in registers
+constexpr int kAhead = 2;                  // tiles of depth that activations are asked for ahead
 constexpr int kSliceBytes = kSliceTiles * kTileBytes;
 
 // The operand of ldtilecfg.
@@ -23,8 +24,8 @@ struct alignas(64) TileConfig {
 // The tile instructions are opaque to the compiler, which must not move memory accesses across them.
 inline __attribute__((always_inline)) void keep_order() { __asm__ volatile("" ::: "memory"); }
 
-// Registers 0-3 hold sums, 4-5 activations and 6-7 weights. With fewer than 16 activation rows the instructions take
-// as much less time.
+// Registers 0-3 hold sums, 4-5 activations and 6-7 weights. With fewer than 16 activation rows the
+// instructions take as much less time.
 void configure_tiles(int rows) {
   TileConfig config;
   for (int i = 0; i < 6; ++i) config.rows[i] = static_cast<uint8_t>(rows < kTileRows ? rows : kTileRows);
@@ -45,13 +46,14 @@ void arrange_tiles(const uint8_t* const* rows, int m, int depth, uint8_t* block)
     for (int k = 0; k < depth; k += kTileDepth, to += 2 * kTileBytes) {
       const int left = depth - k;
       const __mmask32 present = left < kTileDepth ? (1u << left) - 1u : 0xffffffffu;
-      _mm512_storeu_si512(to, i < m ? _mm512_maskz_loadu_epi16(present, rows[i] + 2 * static_cast<size_t>(k)) : zero);
+      _mm512_storeu_si512(
+          to, i < m ? _mm512_maskz_loadu_epi16(present, rows[i] + 2 * static_cast<size_t>(k)) : zero);
     }
   }
 }
 
-// What a format brings: `Weights` is made from a packed tile and writes columns [32 * index, ...) of it as a panel of
-// pairs; finish() is applied to the finished sums.
+// What a format brings: `Weights` is made from a packed tile and writes columns [32 * index, ...) of it as a
+// panel of pairs; finish() is applied to the finished sums.
 template <typename Weights>
 struct TilePanel {
   // Writes one tile of depth of one of the matrices, with zeros behind the end.
@@ -59,12 +61,14 @@ struct TilePanel {
     const int begin = index * kTileDepth;
     const int end = depth - begin < kTileDepth ? depth : begin + kTileDepth;
     weights.convert(begin, end, reinterpret_cast<uint32_t*>(to));
-    if (end - begin < kTileDepth) memset(to + (end - begin) * 32, 0, static_cast<size_t>(kTileDepth - (end - begin)) * 32);
+    if (end - begin < kTileDepth)
+      memset(to + (end - begin) * 32, 0, static_cast<size_t>(kTileDepth - (end - begin)) * 32);
   }
 
   // One slice of up to kSliceTiles for one block, while `next` converts the slice that follows.
   template <bool kTwoHalves, bool kTwoTiles, typename Next>
-  static void multiply_slice(const uint8_t* a, const uint8_t* b, int tiles, bool first, float* c0, float* c1, Next next) {
+  static void multiply_slice(const uint8_t* a, const uint8_t* then, const uint8_t* b, int tiles, bool first,
+                             float* c0, float* c1, Next next) {
     if (first) {
       _tile_zero(0);
       if (kTwoTiles) _tile_zero(1);
@@ -77,6 +81,11 @@ struct TilePanel {
       if (kTwoHalves && kTwoTiles) _tile_loadd(3, c1 + 256, 64);
     }
     for (int t = 0; t < tiles; ++t, a += 2 * kTileBytes, b += kTileBytes) {
+      // Activations come from the second-level cache.
+      const uint8_t* soon =
+          t + kAhead < tiles ? a + kAhead * 2 * kTileBytes : then + (t + kAhead - tiles) * 2 * kTileBytes;
+      for (int line = 0; line < (kTwoHalves ? 2 : 1) * kTileBytes; line += 64)
+        _mm_prefetch(reinterpret_cast<const char*>(soon) + line, _MM_HINT_T0);
       _tile_loadd(6, b, 64);
       _tile_loadd(4, a, 64);
       _tile_dpbf16ps(0, 4, 6);
@@ -115,26 +124,38 @@ struct TilePanel {
     for (int begin = 0; begin < tiles; begin += kSliceTiles) {
       const int count = tiles - begin < kSliceTiles ? tiles - begin : kSliceTiles;
       const int following = begin + kSliceTiles;
-      const int after = following < tiles ? (tiles - following < kSliceTiles ? tiles - following : kSliceTiles) : 0;
-      // The next slice is converted tile by tile between the instructions of this one, in their shadow.
-      int done = 0;
-      const auto next = [&]() __attribute__((always_inline)) {
-        if (done == after) return;
-        convert(weights0, depth, following + done, later + done * kTileBytes);
-        if (kTwoTiles) convert(weights1, depth, following + done, later + kSliceBytes + done * kTileBytes);
+      const int after =
+          following < tiles ? (tiles - following < kSliceTiles ? tiles - following : kSliceTiles) : 0;
+      // The next slice is converted tile by tile in the shadow of this one's instructions, spread evenly: so
+      // are the requests to memory.
+      const int conversions = after * (kTwoTiles ? 2 : 1);
+      const int steps = count * ((rows + kBlockRows - 1) / kBlockRows);
+      int done = 0, due = 0;
+      const auto convert_one = [&]() __attribute__((always_inline)) {
+        const int index = kTwoTiles ? done / 2 : done;
+        if (kTwoTiles && done % 2)
+          convert(weights1, depth, following + index, later + kSliceBytes + index * kTileBytes);
+        else
+          convert(weights0, depth, following + index, later + index * kTileBytes);
         ++done;
+      };
+      const auto next = [&]() __attribute__((always_inline)) {
+        for (due += conversions; due >= steps; due -= steps) convert_one();
       };
       for (int row = 0; row < rows; row += kBlockRows) {
         const uint8_t* a = blocks + static_cast<size_t>(row / kBlockRows) * block_bytes +
                            static_cast<size_t>(begin) * 2 * kTileBytes;
         float* to0 = c0 + static_cast<size_t>(row) * kTileRows;
         float* to1 = kTwoTiles ? c1 + static_cast<size_t>(row) * kTileRows : nullptr;
+        // What is read after this block's part: the next block's, or the first block's next slice.
+        const uint8_t* then = row + kBlockRows < rows ? a + block_bytes
+                              : after ? blocks + static_cast<size_t>(following) * 2 * kTileBytes
+                                      : a;
         if (rows - row > kTileRows)
-          multiply_slice<true, kTwoTiles>(a, now, count, begin == 0, to0, to1, next);
+          multiply_slice<true, kTwoTiles>(a, then, now, count, begin == 0, to0, to1, next);
         else
-          multiply_slice<false, kTwoTiles>(a, now, count, begin == 0, to0, to1, next);
+          multiply_slice<false, kTwoTiles>(a, then, now, count, begin == 0, to0, to1, next);
       }
-      while (done < after) next();
       keep_order();
       uint8_t* swapped = now;
       now = later;

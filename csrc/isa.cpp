@@ -55,16 +55,19 @@ int vector_level() {
   return vbmi && vnni && bf16 ? kAvx512Bf16 : kAvx512;
 }
 
-// Tiles are 8 KiB of state that a thread's stack frames for signals must hold too, so the kernel gives them to a
-// process only when it asks (Documentation/arch/x86/xstate.rst). Threads and children inherit the permission.
+// Tiles are 8 KiB of state that a thread's stack frames for signals must hold too, so the kernel gives them
+// to a process only when it asks (Documentation/arch/x86/xstate.rst). Threads and children inherit the
+// permission.
 std::string refusal_of_tiles() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   constexpr uint64_t kTileState = 3ull << 17;
   if ((saved_state() & kTileState) != kTileState)
-    return "the processor has AMX, but the operating system does not save its tiles; kernels use AVX-512 (Linux "
+    return "the processor has AMX, but the operating system does not save its tiles; kernels use AVX-512 "
+           "(Linux "
            "5.16 or newer is needed)";
   if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0)
-    return std::string("the processor has AMX, but the operating system refused its tiles (") + std::strerror(errno) +
+    return std::string("the processor has AMX, but the operating system refused its tiles (") +
+           std::strerror(errno) +
            "); kernels use AVX-512 (an alternate signal stack of the process may be too small)";
   return "";
 }
@@ -99,7 +102,8 @@ struct Variant {
 #if defined(KT_X86)
 using Peak = double (*)(long iterations);
 
-// Operations per second of each, measured in turn so that a disturbance meets all; the best of many short rounds.
+// Operations per second of each, measured in turn so that a disturbance meets all; the best of many short
+// rounds.
 std::vector<double> peaks(const std::vector<Peak>& functions) {
   constexpr int kRounds = 12;
   constexpr long kIterations = 1000;
@@ -130,9 +134,9 @@ std::string rate(const char* name, double operations) {
   return text;
 }
 
-// The wider instruction is not always the faster one: where bf16 dot products run at a fraction of the rate of f32
-// multiply-adds, f32 panels win. A margin keeps the choice from depending on the noise of a measurement; real ratios
-// lie far from it.
+// The wider instruction is not always the faster one: where bf16 dot products run at a fraction of the rate
+// of f32 multiply-adds, f32 panels win. A margin keeps the choice from depending on the noise of a
+// measurement; real ratios lie far from it.
 constexpr double kMargin = 1.3;
 
 void choose(int wanted, Variant& variant, const Kernels& f32_table) {

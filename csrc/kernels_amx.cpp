@@ -12,11 +12,11 @@
 namespace kt {
 namespace {
 
-// Weights come from memory while tiles of the slice before are multiplied.
+// Weights come from memory, into the second-level cache: the first one's few buffers are for activations.
 void prefetch_lines(const uint8_t* from, int bytes) {
-  constexpr int kAhead = 4096;
+  constexpr int kWeightsAhead = 8192;
   for (int at = 0; at < bytes; at += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead + at, _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(from) + kWeightsAhead + at, _MM_HINT_T1);
 }
 
 float copy_pairs(const uint8_t* tile, int, int begin, int end, uint32_t* panel) {
@@ -27,7 +27,8 @@ float copy_pairs(const uint8_t* tile, int, int begin, int end, uint32_t* panel) 
   return 1.0f;
 }
 
-// The value of each E4M3 magnitude. The last, a NaN, is never used: such weights are refused when they are packed.
+// The value of each E4M3 magnitude. The last, a NaN, is never used: such weights are refused when they are
+// packed.
 struct CodeValues {
   float value[128];
   constexpr CodeValues() : value{} {
@@ -42,20 +43,22 @@ struct CodeValues {
 
 constexpr CodeValues kCodeValues;
 
-// Low and high bytes of the bf16 nearest to each magnitude times a scale. With a table for each block of 128 columns
-// the scale costs nothing at the weights themselves.
+// Low and high bytes of the bf16 nearest to each magnitude times a scale. With a table for each block of 128
+// columns the scale costs nothing at the weights themselves.
 struct alignas(64) CodeTable {
   uint8_t low[128], high[128];
 
   void fill(float scale) {
     const __m512 factor = _mm512_set1_ps(scale);
     for (int i = 0; i < 128; i += 32) {
-      const __m512bh rounded = _mm512_cvtne2ps_pbh(_mm512_mul_ps(_mm512_loadu_ps(kCodeValues.value + i + 16), factor),
-                                                   _mm512_mul_ps(_mm512_loadu_ps(kCodeValues.value + i), factor));
+      const __m512bh rounded =
+          _mm512_cvtne2ps_pbh(_mm512_mul_ps(_mm512_loadu_ps(kCodeValues.value + i + 16), factor),
+                              _mm512_mul_ps(_mm512_loadu_ps(kCodeValues.value + i), factor));
       __m512i words;
       memcpy(&words, &rounded, sizeof words);
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(low + i), _mm512_cvtepi16_epi8(words));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(high + i), _mm512_cvtepi16_epi8(_mm512_srli_epi16(words, 8)));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(high + i),
+                          _mm512_cvtepi16_epi8(_mm512_srli_epi16(words, 8)));
     }
   }
 
@@ -72,11 +75,13 @@ struct alignas(64) CodeTable {
       // upper ^ (code & sign): a scale may be negative
       const __m512i upper =
           _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high0, code, high1), code, sign, 0x78);
-      // In each 128-bit lane: columns 0-1 and 2-3 of one row, then of the next; then the two rows after those.
+      // In each 128-bit lane: columns 0-1 and 2-3 of one row, then of the next; then the two rows after
+      // those.
       const __m512 first = _mm512_castsi512_ps(_mm512_unpacklo_epi8(lower, upper));
       const __m512 second = _mm512_castsi512_ps(_mm512_unpackhi_epi8(lower, upper));
       _mm512_storeu_si512(panel, adjust(_mm512_castps_si512(_mm512_shuffle_ps(first, second, 0x88))));
-      _mm512_storeu_si512(panel + kTileRows, adjust(_mm512_castps_si512(_mm512_shuffle_ps(first, second, 0xdd))));
+      _mm512_storeu_si512(panel + kTileRows,
+                          adjust(_mm512_castps_si512(_mm512_shuffle_ps(first, second, 0xdd))));
     }
   }
 };
@@ -110,8 +115,8 @@ struct Fp8ChannelWeights {
   }
 };
 
-// A code has four significant bits and its scale is a power of two, so the bf16 is exact; the scale is an addition to
-// the exponent. Products that bf16 does not hold as normal numbers go through f32.
+// A code has four significant bits and its scale is a power of two, so the bf16 is exact; the scale is an
+// addition to the exponent. Products that bf16 does not hold as normal numbers go through f32.
 struct Mxfp8Weights {
   const uint8_t* tile;
   int depth;
