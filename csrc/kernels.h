@@ -79,8 +79,12 @@ enum Mode : int { kExact, kFast, kModes };
 //   kF32Raised  f32 * 2^60
 //   kF32Sums  f32, then depth/32 f32 sums of each block
 //   kBf16     bf16 (round to nearest even)
-//   kInt8     int8 with one f32 scale per 32; then depth/32 f32 scales, then depth/32 f32 scale * sum of int8
-enum Activation : int { kActF32, kActF32Raised, kActF32Sums, kActBf16, kActInt8, kActivations };
+//   kInt8     int8 with one scale per 32; then depth/32 f32 scales, depth/32 f32 scale * sum of the block,
+//   and
+//             depth/16 f32 scale * sum of either half of the block
+//   kInt16    int8 of a first plane, then `depth` int8 of a second one: x is about
+//             scale * (254 * first + second); then scales and sums as for kInt8
+enum Activation : int { kActF32, kActF32Raised, kActF32Sums, kActBf16, kActInt8, kActInt16, kActivations };
 
 // Prepares `count` values of a row of `depth` values, those from column `begin` on (a multiple of 32). Values
 // behind the last one, up to the next multiple of 32 or to depth, become zero.
@@ -122,8 +126,9 @@ struct Kernels {
   void (*silu_product)(const float* gate, const float* up, int n, float* out);
   // Limits of the machine, measured with the same instruction set.
   uint64_t (*read)(const uint8_t* data, size_t bytes);
-  double (*fma_f32)(long iterations);   // returns the operations done (a multiply-add counts two)
-  double (*fma_bf16)(long iterations);  // null without bf16 dot products
+  double (*fma_f32)(long iterations);    // returns the operations done (a multiply-add counts two)
+  double (*fma_bf16)(long iterations);   // null without bf16 dot products
+  double (*int8_peak)(long iterations);  // products of bytes summed to 32 bits; null without vectors of them
 };
 
 // Each fills in what it implements and leaves the rest as the narrower one left it.

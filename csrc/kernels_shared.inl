@@ -95,33 +95,57 @@ void prepare_bf16(const float* x, int begin, int count, int depth, void* row) {
   for (int k = count; k < prepared_end(begin, count, depth) - begin; ++k) out[k] = 0;
 }
 
-void prepare_int8(const float* x, int begin, int count, int depth, void* row) {
-  int8_t* out = static_cast<int8_t*>(row);
-  float* scales = reinterpret_cast<float*>(out + depth);
-  float* sums = scales + depth / kQuantBlock;
-  for (int at = 0; at < count; at += kQuantBlock) {
-    float block[kQuantBlock];
-    const int present = count - at < kQuantBlock ? count - at : kQuantBlock;
-    for (int i = 0; i < kQuantBlock; ++i) block[i] = i < present ? x[at + i] : 0.0f;
-    float lanes[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    for (int i = 0; i < kQuantBlock; i += 8)
-      for (int j = 0; j < 8; ++j) {
-        const float magnitude = float_from_bits(bits_from_float(block[i + j]) & 0x7fffffffu);
-        lanes[j] = magnitude > lanes[j] ? magnitude : lanes[j];
-      }
-    float largest = 0.0f;
-    for (int j = 0; j < 8; ++j) largest = lanes[j] > largest ? lanes[j] : largest;
-    const float scale = largest / 127.0f;
-    const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
-    int sum = 0;
-    for (int i = 0; i < kQuantBlock; ++i) {
+// The integers of one block of 32 values, as int8 or as two int8 each, and what lies behind a row's integers:
+// scales, sums of blocks and sums of their halves.
+template <int kPlanes>
+void prepare_block(const float* x, int8_t* out, int depth, float* scale, float* sum, float* half_sums) {
+  // Compared as integers, the bits of a NaN are the largest: its block's scale and results become NaN, too.
+  int largest_bits = 0;
+  for (int i = 0; i < kQuantBlock; ++i) {
+    const int bits = static_cast<int>(bits_from_float(x[i]) & 0x7fffffffu);
+    largest_bits = bits > largest_bits ? bits : largest_bits;
+  }
+  const float largest = float_from_bits(static_cast<uint32_t>(largest_bits));
+  constexpr float kLargest = kPlanes == 2 ? 254.0f * 127.0f : 127.0f;
+  // Values too small to have an inverse become zero.
+  const float inverse = largest > kLargest * 0x1p-126f ? kLargest / largest : 0.0f;
+  *scale = largest / kLargest;
+  int halves[2];
+  for (int half = 0; half < 2; ++half) {
+    int total = 0;
+    for (int i = half * 16; i < half * 16 + 16; ++i) {
       // Adding 1.5 * 2^23 rounds to nearest even in the low bits of the mantissa.
-      const int q = static_cast<int>(bits_from_float(block[i] * inverse + 12582912.0f) - 0x4b400000u);
-      out[begin + at + i] = static_cast<int8_t>(q);
-      sum += q;
+      const float rounded = x[i] * inverse + 12582912.0f;
+      const int q = static_cast<int>(bits_from_float(rounded) - 0x4b400000u);
+      total += q;
+      if (kPlanes == 2) {
+        const float high = (rounded - 12582912.0f) * (1.0f / 254.0f) + 12582912.0f;
+        const int first = static_cast<int>(bits_from_float(high) - 0x4b400000u);
+        out[i] = static_cast<int8_t>(first);
+        out[depth + i] = static_cast<int8_t>(q - 254 * first);
+      } else {
+        out[i] = static_cast<int8_t>(q);
+      }
     }
-    scales[(begin + at) / kQuantBlock] = scale;
-    sums[(begin + at) / kQuantBlock] = scale * static_cast<float>(sum);
+    halves[half] = total;
+    half_sums[half] = *scale * static_cast<float>(total);
+  }
+  *sum = *scale * static_cast<float>(halves[0] + halves[1]);
+}
+
+template <int kPlanes>
+void prepare_int(const float* x, int begin, int count, int depth, void* row) {
+  int8_t* out = static_cast<int8_t*>(row);
+  float* scales = reinterpret_cast<float*>(out + static_cast<size_t>(kPlanes) * depth);
+  float* sums = scales + depth / kQuantBlock;
+  float* half_sums = sums + depth / kQuantBlock;
+  for (int at = 0; at < count; at += kQuantBlock) {
+    const int b = (begin + at) / kQuantBlock;
+    float padded[kQuantBlock] = {};
+    const bool whole = count - at >= kQuantBlock;
+    if (!whole) memcpy(padded, x + at, static_cast<size_t>(count - at) * sizeof(float));
+    prepare_block<kPlanes>(whole ? x + at : padded, out + begin + at, depth, scales + b, sums + b,
+                           half_sums + 2 * b);
   }
 }
 
@@ -187,7 +211,8 @@ constexpr PanelKernels converted_panel() {
   table.prepare[kActF32Raised] = prepare_f32_raised;
   table.prepare[kActF32Sums] = prepare_f32_sums;
   table.prepare[kActBf16] = prepare_bf16;
-  table.prepare[kActInt8] = prepare_int8;
+  table.prepare[kActInt8] = prepare_int<1>;
+  table.prepare[kActInt16] = prepare_int<2>;
   table.silu_product = silu_product_loop;
 }
 

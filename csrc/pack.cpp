@@ -249,7 +249,7 @@ size_t activation_bytes(Activation activation, int depth) {
     case kActBf16:
       return round_up(count * 2, 64);
     default:
-      return round_up(count + count / kQuantBlock * 8, 64);
+      return round_up(count * (activation == kActInt16 ? 2 : 1) + count / kQuantBlock * 16, 64);
   }
 }
 

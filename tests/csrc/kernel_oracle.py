@@ -125,9 +125,10 @@ def linear_bound(weight: Weight, x: NDArray[np.float32], isa: str, mode: str) ->
     if weight.fmt == "q4_1":
         # d*q and m are summed apart, so the terms can be larger than their sum.
         bound = bound * 8
-    if mode == "fast" and weight.fmt in BLOCK_FORMATS:
+    if weight.fmt in BLOCK_FORMATS:
         t = x.shape[0]
-        step = np.abs(x.astype(np.float64)).reshape(t, -1, 32).max(axis=2) / 127
+        steps = 127 if mode == "fast" else 254 * 127
+        step = np.abs(x.astype(np.float64)).reshape(t, -1, 32).max(axis=2) / steps
         row_sums = np.abs(weight.value).reshape(weight.rows, -1, 32).sum(axis=2)
         bound = bound + 0.5001 * step @ row_sums.T
     return bound + bf16_rounding(weight.fmt, isa) * magnitude + 1e-30
