@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "bindings_ops.h"
 #include "experts.h"
 #include "linear.h"
 #include "probe.h"
@@ -189,6 +190,8 @@ PYBIND11_MODULE(_csrc, module) {
            py::arg("gate_scale").none(true), py::arg("up_scale").none(true), py::arg("down_scale").none(true))
       .def("forward", &experts_forward, py::arg("x"), py::arg("ids"), py::arg("weights"))
       .def_property_readonly("nbytes", &kt::Experts::bytes);
+
+  bind_operations(module);
 
   module.def("read_bandwidth", &kt::read_bandwidth, py::arg("team"), py::arg("bytes"), py::arg("passes"),
              py::call_guard<py::gil_scoped_release>());

@@ -175,14 +175,17 @@ void build(int wanted, Variant& variant) {
   Kernels& table = variant.kernels;
   install_scalar(table);
   install_scalar_int(table);
+  install_scalar_rows(table);
 #if defined(KT_X86)
   if (wanted >= kAvx2) {
     install_avx2(table);
     install_avx2_int(table);
+    install_avx2_rows(table);
   }
   if (wanted >= kAvx512) {
     install_avx512(table);
     install_avx512_int(table);
+    install_avx512_rows(table);
   }
   if (wanted >= kAvx512Bf16) {
     const Kernels f32_table = table;

@@ -118,10 +118,46 @@ struct FormatKernels {
   PanelKernels panel;
 };
 
+// A stretch of neighbouring slots of a key-value cache.
+struct Slots {
+  long first, count;
+};
+
+// Attention of a few rows of one sequence, for the query heads that share one key head, over some of its
+// positions.
+struct AttendTask {
+  const float* queries;  // row r, head g at queries + r * query_stride + g * key_dim
+  long query_stride;
+  int rows, group;
+  const float* keys;  // slot s at keys + s * key_stride, and its value at values + s * value_stride
+  const float* values;
+  long key_stride, value_stride;
+  int key_dim, value_dim;
+  const Slots* runs;  // the slots of positions 0, 1, ... in order
+  int run_count;
+  long begin, end;  // the positions that are looked at
+  long position;    // of row 0; row r sees positions up to position + r
+  long window;      // and of those the last `window` only; 0: all
+  float scale;      // of the scores
+  float* scratch;   // attend_scratch floats
+  // Results, by query i = r * group + g: the largest score, the sum of w = exp(score - largest), and the sum
+  // of w * value, [query][value_dim].
+  float* peaks;
+  float* weights;
+  float* sums;
+};
+
 struct Kernels {
   const char* name;
   FormatKernels formats[kFormats][kModes];
   PrepareFn prepare[kActivations];
+  // out = x / sqrt(mean(x^2) + eps) * weight; out may be x
+  void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
+  // Rotates pairs (i, i + half), or (2i, 2i + 1) if interleaved, of one head by angles given as cosine and
+  // sine.
+  void (*rotate)(float* head, const float* cosine, const float* sine, int half, bool interleaved);
+  void (*attend)(const AttendTask& task);
+  size_t (*attend_scratch)(int queries, int key_dim);
   // out[i] = silu(gate[i]) * up[i]
   void (*silu_product)(const float* gate, const float* up, int n, float* out);
   // Limits of the machine, measured with the same instruction set.
@@ -134,10 +170,13 @@ struct Kernels {
 // Each fills in what it implements and leaves the rest as the narrower one left it.
 void install_scalar(Kernels& table);
 void install_scalar_int(Kernels& table);
+void install_scalar_rows(Kernels& table);
 void install_avx2(Kernels& table);
 void install_avx2_int(Kernels& table);
+void install_avx2_rows(Kernels& table);
 void install_avx512(Kernels& table);
 void install_avx512_int(Kernels& table);
+void install_avx512_rows(Kernels& table);
 void install_avx512_bf16(Kernels& table);
 void install_avx512_vnni(Kernels& table);
 void install_amx(Kernels& table);

@@ -10,10 +10,16 @@ namespace {
 constexpr long kTokensPerCall = 64;     // rows handed to gemv at once
 constexpr long kSerialPreparation = 2;  // with so few tokens the caller prepares them before the team starts
 
-void store_rows(const float* sums, long count, long tile, long rows, float* y) {
-  const size_t width = static_cast<size_t>(std::min<long>(kTileRows, rows - tile * kTileRows));
-  for (long i = 0; i < count; ++i)
-    std::memcpy(y + i * rows + tile * kTileRows, sums + i * kTileRows, width * sizeof(float));
+void store_rows(const float* sums, long count, long tile, long rows, float* y, bool add) {
+  const long width = std::min<long>(kTileRows, rows - tile * kTileRows);
+  for (long i = 0; i < count; ++i) {
+    const float* from = sums + i * kTileRows;
+    float* to = y + i * rows + tile * kTileRows;
+    if (add)
+      for (long r = 0; r < width; ++r) to[r] += from[r];
+    else
+      std::memcpy(to, from, static_cast<size_t>(width) * sizeof(float));
+  }
 }
 
 }  // namespace
@@ -54,15 +60,15 @@ const uint8_t* Linear::tile(long index) const {
   return parts_[group].data() + static_cast<size_t>(index - shares_[group].begin) * tile_bytes_;
 }
 
-void Linear::forward(const float* x, long tokens, float* y) const {
+void Linear::forward(const float* x, long tokens, float* y, bool add) const {
   if (tokens == 0) return;
   if (!path_.panel.rows || tokens <= path_.gemv_rows)
-    forward_rows(x, tokens, y);
+    forward_rows(x, tokens, y, add);
   else
-    forward_panels(x, tokens, y);
+    forward_panels(x, tokens, y, add);
 }
 
-void Linear::forward_rows(const float* x, long tokens, float* y) const {
+void Linear::forward_rows(const float* x, long tokens, float* y, bool add) const {
   const auto guard = team_->lock();
   const Kernels& kernels = team_->kernels();
   const size_t stride = activation_bytes(path_.activation, depth_);
@@ -89,12 +95,12 @@ void Linear::forward_rows(const float* x, long tokens, float* y) const {
         rows[i] = as_is ? reinterpret_cast<const uint8_t*>(x + (first + i) * columns_)
                         : prepared + static_cast<size_t>(first + i) * stride;
       path_.gemv(tile(t), depth_, rows, static_cast<int>(count), sums);
-      store_rows(sums, count, t, rows_, y + first * rows_);
+      store_rows(sums, count, t, rows_, y + first * rows_, add);
     }
   });
 }
 
-void Linear::forward_panels(const float* x, long tokens, float* y) const {
+void Linear::forward_panels(const float* x, long tokens, float* y, bool add) const {
   const auto guard = team_->lock();
   const PanelKernels& panel = path_.panel;
   const PrepareFn prepare = team_->kernels().prepare[panel.activation];
@@ -135,8 +141,8 @@ void Linear::forward_panels(const float* x, long tokens, float* y) const {
     const bool two = t + 1 < share.end;
     panel.multiply(tile(t), two ? tile(t + 1) : nullptr, depth_,
                    arranged + static_cast<size_t>(first / panel.rows) * block_bytes, count, scratch, c0, c1);
-    store_rows(c0, count, t, rows_, y + first * rows_);
-    if (two) store_rows(c1, count, t + 1, rows_, y + first * rows_);
+    store_rows(c0, count, t, rows_, y + first * rows_, add);
+    if (two) store_rows(c1, count, t + 1, rows_, y + first * rows_, add);
   });
 }
 

@@ -14,8 +14,8 @@ class Linear {
   // Packs `source` with the whole team; its bytes are not needed afterwards.
   Linear(std::shared_ptr<Team> team, const Source& source, Mode mode);
 
-  // x [tokens][columns], y [tokens][rows]; both contiguous.
-  void forward(const float* x, long tokens, float* y) const;
+  // x [tokens][columns], y [tokens][rows]; both contiguous. The product is added to y if `add`.
+  void forward(const float* x, long tokens, float* y, bool add = false) const;
 
   long rows() const { return rows_; }
   long columns() const { return columns_; }
@@ -23,8 +23,8 @@ class Linear {
 
  private:
   const uint8_t* tile(long index) const;
-  void forward_rows(const float* x, long tokens, float* y) const;
-  void forward_panels(const float* x, long tokens, float* y) const;
+  void forward_rows(const float* x, long tokens, float* y, bool add) const;
+  void forward_panels(const float* x, long tokens, float* y, bool add) const;
 
   std::shared_ptr<Team> team_;
   const FormatKernels& path_;

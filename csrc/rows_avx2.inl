@@ -47,6 +47,13 @@ Rows multiply_add_scalar(Rows a, const float* x, Rows c) {
   return {_mm256_fmadd_ps(a.low, factor, c.low), _mm256_fmadd_ps(a.high, factor, c.high)};
 }
 
+float sum_of(Rows rows) {
+  const __m256 half = _mm256_add_ps(rows.low, rows.high);
+  __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  quarter = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+  return _mm_cvtss_f32(_mm_add_ss(quarter, _mm_movehdup_ps(quarter)));
+}
+
 __m256i load_bytes(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 Words load_words(const uint8_t* p) { return {load_bytes(p), load_bytes(p + 32)}; }
 

@@ -32,6 +32,8 @@ Rows multiply_add_scalar(Rows a, const float* x, Rows c) {
   return {_mm512_fmadd_ps(a.all, _mm512_set1_ps(*x), c.all)};
 }
 
+float sum_of(Rows rows) { return _mm512_reduce_add_ps(rows.all); }
+
 Words load_words(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
 Rows low_half_f32(Words words) { return {_mm512_castsi512_ps(_mm512_slli_epi32(words.all, 16))}; }
 Rows high_half_f32(Words words) {

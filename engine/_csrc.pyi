@@ -56,3 +56,72 @@ class Experts:
 
 def read_bandwidth(team: Team, bytes: int, passes: int) -> float: ...
 def fma_peak(team: Team, bf16: bool, seconds: float) -> float: ...
+
+class Step:
+    def __init__(
+        self,
+        segments: Sequence[tuple[int, int, int, Sequence[tuple[int, int]]]],
+        cosine: NDArray[np.float32],
+        sine: NDArray[np.float32],
+        interleaved: bool,
+    ) -> None: ...
+
+def linear_into(linear: Linear, x: int, tokens: int, y: int, add: bool) -> None: ...
+def experts_into(experts: Experts, x: int, tokens: int, ids: int, weights: int, k: int, y: int) -> None: ...
+def rms_norm(
+    team: Team,
+    x: int,
+    rows: int,
+    width: int,
+    stride: int,
+    weight: int,
+    eps: float,
+    out: int,
+    out_stride: int,
+) -> None: ...
+def silu_product(team: Team, both: int, rows: int, inner: int, out: int) -> None: ...
+def route(
+    team: Team,
+    logits: int,
+    bias: int,
+    tokens: int,
+    experts: int,
+    k: int,
+    score: str,
+    groups: int,
+    keep: int,
+    renormalise: bool,
+    scale: float,
+    ids: int,
+    weights: int,
+    hits: int,
+) -> None: ...
+def attend_grouped(
+    team: Team,
+    step: Step,
+    heads: int,
+    kv_heads: int,
+    key_dim: int,
+    value_dim: int,
+    scale: float,
+    window: int,
+    sinks: int,
+    qkv: int,
+    keys: int,
+    values: int,
+    tokens: int,
+    out: int,
+) -> None: ...
+def attend_latent(
+    team: Team,
+    step: Step,
+    heads: int,
+    key_dim: int,
+    value_dim: int,
+    scale: float,
+    queries: int,
+    new_keys: int,
+    cache: int,
+    tokens: int,
+    out: int,
+) -> None: ...

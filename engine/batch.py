@@ -17,16 +17,14 @@ class Segment:
     Attributes:
         begin: Its first row in the batch.
         end: The row after its last.
-        write: Slots of the cache that its new tokens go to, in order.
-        read: Slots of all its tokens, the new ones included, in order.
-        mask: ``[new, all]`` to be added to the scores, or None if there is one new token or nothing before.
+        past: Tokens that the sequence held before.
+        slots: Slots of the cache of all its tokens, the new ones included, in order.
     """
 
     begin: int
     end: int
-    write: tuple[Run, ...]
-    read: tuple[Run, ...]
-    mask: torch.Tensor | None
+    past: int
+    slots: tuple[Run, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +60,7 @@ def make_batch(parts: Iterable[tuple[Sequence[int], int, PageTable, bool]], devi
         begin, count = len(tokens), len(new)
         tokens.extend(new)
         positions.extend(range(past, past + count))
-        mask = causal_mask(count, past, device) if count > 1 and past else None
-        write, read = tuple(table.slots(past, past + count)), tuple(table.slots(0, past + count))
-        segments.append(Segment(begin, begin + count, write, read, mask))
+        segments.append(Segment(begin, begin + count, past, tuple(table.slots(0, past + count))))
         if want_logits:
             logit_rows.append(begin + count - 1)
     return Batch(
@@ -73,8 +69,3 @@ def make_batch(parts: Iterable[tuple[Sequence[int], int, PageTable, bool]], devi
         tuple(segments),
         torch.tensor(logit_rows, dtype=torch.int64, device=device),
     )
-
-
-def causal_mask(count: int, past: int, device: torch.device) -> torch.Tensor:
-    """Float mask ``[count, past + count]``: zero where a new token may look, minus infinity in its future."""
-    return torch.full((count, past + count), -torch.inf, device=device).triu_(past + 1)

@@ -11,9 +11,11 @@ from typing import Literal, NoReturn, cast
 API_KEY_VARIABLE = "KT_ENGINE_API_KEY"
 
 Device = Literal["auto", "cpu", "cuda"]
+Numerics = Literal["auto", "exact", "fast"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 DEVICES: tuple[Device, ...] = ("auto", "cpu", "cuda")
+NUMERICS: tuple[Numerics, ...] = ("auto", "exact", "fast")
 LOG_LEVELS: tuple[LogLevel, ...] = ("debug", "info", "warning", "error")
 
 
@@ -34,6 +36,8 @@ class EngineConfig:
         host: Address that the HTTP server binds.
         port: TCP port; 0 takes any free one.
         cpu_threads: Threads of the kernel team; None means one per usable physical core.
+        cpu_numerics: How integer weight formats (GGUF) are multiplied: ``fast`` rounds activations to int8, as
+            llama.cpp does; ``exact`` does not; ``auto`` takes the format's default.
         gpu_experts: Routed experts per layer kept on the GPU; None lets the engine decide.
         max_total_tokens: Tokens that the KV cache holds for all sequences together; None lets the engine decide.
         max_running_requests: Requests that take part in one step.
@@ -50,6 +54,7 @@ class EngineConfig:
     host: str = "127.0.0.1"
     port: int = 30000
     cpu_threads: int | None = None
+    cpu_numerics: Numerics = "auto"
     gpu_experts: int | None = None
     max_total_tokens: int | None = None
     max_running_requests: int = 16
@@ -126,6 +131,12 @@ OPTIONS: tuple[_Option, ...] = (
     _Option("port", _integer(0, 65535), "TCP port (default 30000; 0 takes a free one)"),
     _Option(
         "cpu_threads", _integer(1, 4096), "threads for the experts (default: one per usable physical core)"
+    ),
+    _Option(
+        "cpu_numerics",
+        _choice(NUMERICS),
+        "auto, exact or fast: whether activations are rounded to int8 for GGUF weights (default auto)",
+        "MODE",
     ),
     _Option("gpu_experts", _integer(0, 65536), "routed experts per layer to keep on the GPU"),
     _Option(

@@ -72,6 +72,16 @@ def choose_cores(threads: int, cores: Sequence[tuple[int, int]], quota: float) -
     return sorted((in_turn[i % len(in_turn)] for i in range(threads)), key=lambda core: (core[1], core[0]))
 
 
+def default_mode(fmt: Format) -> Mode:
+    """How a format is computed with unless asked otherwise: ggml's with int8 activations, as llama.cpp does."""
+    return "fast" if fmt.startswith("q") else "exact"
+
+
+def choose_mode(fmt: Format, numerics: str) -> Mode:
+    """The mode for a format when "auto", "exact" or "fast" is asked for."""
+    return default_mode(fmt) if numerics == "auto" else "fast" if numerics == "fast" else "exact"
+
+
 class Team:
     """A persistent team of pinned threads. The calling thread works as one of them."""
 
@@ -95,6 +105,11 @@ class Team:
             if threads not in (0, len(cores)):
                 raise ValueError(f"{threads} threads were asked for, but {len(cores)} CPUs were given")
         self._native = _csrc.Team(cores, isa or active_isa())
+
+    @property
+    def native(self) -> _csrc.Team:
+        """The extension's own object, for `engine.ops`."""
+        return self._native
 
     @property
     def threads(self) -> int:
@@ -170,7 +185,27 @@ class Linear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply float32 activations [T, cols] to float32 [T, rows]."""
-        return torch.from_numpy(self._native.forward(_rows_of(x)))
+        out = torch.empty(x.shape[0], self.rows)
+        self.into(out, x)
+        return out
+
+    def into(self, out: torch.Tensor, x: torch.Tensor, *, add: bool = False) -> None:
+        """Multiply float32 activations [T, cols] and store the result in `out` [T, rows], or add it to that.
+
+        Raises:
+            ValueError: Shapes don't fit, or a tensor is not contiguous float32.
+        """
+        rows = x.shape[0]
+        for tensor, width, name in ((x, self.cols, "x"), (out, self.rows, "out")):
+            if (
+                tensor.dtype is not torch.float32
+                or not tensor.is_contiguous()
+                or tensor.shape != (rows, width)
+            ):
+                raise ValueError(
+                    f"{name} must be contiguous float32 [{rows}, {width}], not {tensor.dtype} {list(tensor.shape)}"
+                )
+        _csrc.linear_into(self._native, x.data_ptr(), rows, out.data_ptr(), add)
 
 
 class ExpertLayer:
@@ -180,7 +215,16 @@ class ExpertLayer:
     fp8_block128. Equal inputs give equal bits, whatever the number of threads.
     """
 
-    def __init__(self, team: Team, fmt: Format, experts: int, hidden: int, intermediate: int) -> None:
+    def __init__(
+        self,
+        team: Team,
+        fmt: Format,
+        experts: int,
+        hidden: int,
+        intermediate: int,
+        *,
+        mode: Mode = "exact",
+    ) -> None:
         """Reserve a layer; memory is taken by the experts that are loaded.
 
         Raises:
@@ -188,7 +232,7 @@ class ExpertLayer:
         """
         self.team, self.format = team, fmt
         self.experts, self.hidden, self.intermediate = experts, hidden, intermediate
-        self._native = _csrc.Experts(team._native, fmt, experts, hidden, intermediate, "exact")
+        self._native = _csrc.Experts(team._native, fmt, experts, hidden, intermediate, mode)
 
     @property
     def nbytes(self) -> int:
@@ -243,13 +287,21 @@ class ExpertLayer:
         Raises:
             ValueError: Shapes or types don't fit, or an id names an expert that is not loaded.
         """
-        chosen = ids.detach().contiguous().numpy()
-        return torch.from_numpy(self._native.forward(_rows_of(x), chosen, _rows_of(weights)))
-
-
-def _rows_of(x: torch.Tensor) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = x.detach().contiguous().numpy()
-    return array
+        tokens, k = ids.shape
+        for tensor, kind, shape, name in (
+            (x, torch.float32, (tokens, self.hidden), "x"),
+            (ids, torch.int32, (tokens, k), "ids"),
+            (weights, torch.float32, (tokens, k), "weights"),
+        ):
+            if tensor.dtype is not kind or not tensor.is_contiguous() or tensor.shape != shape:
+                raise ValueError(
+                    f"{name} must be contiguous {kind} {list(shape)}, not {tensor.dtype} {list(tensor.shape)}"
+                )
+        out = torch.empty(tokens, self.hidden)
+        _csrc.experts_into(
+            self._native, x.data_ptr(), tokens, ids.data_ptr(), weights.data_ptr(), k, out.data_ptr()
+        )
+        return out
 
 
 def _bytes_of(weight: Array) -> NDArray[np.uint8]:

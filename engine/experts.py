@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
-from torch.nn import functional
 
-from engine import cpu
+from engine import cpu, ops
 from engine.errors import CheckpointError
-from engine.router import Score, route
+from engine.layers.linear import Linear
+from engine.router import Score
 from engine.weights.loader import Loader, Matrix
 
 KERNEL_FORMATS = ("f32", "bf16", "fp8_block128")
@@ -71,7 +72,8 @@ class Experts:
                 "take the model in FP8, BF16 or F32"
             )
         self.count = len(experts)
-        self._new = partial(cpu.ExpertLayer, team, stored.kernel, self.count, hidden, intermediate)
+        mode = cpu.choose_mode(stored.kernel, loader.numerics)
+        self._new = partial(cpu.ExpertLayer, team, stored.kernel, self.count, hidden, intermediate, mode=mode)
         self._layer: cpu.ExpertLayer | None = None
         for number, expert in enumerate(experts):
             loader.later(
@@ -100,26 +102,28 @@ class MixtureOfExperts:
     """A router and its experts."""
 
     def __init__(
-        self, gate: torch.Tensor, bias: torch.Tensor | None, routing: Routing, experts: Experts
+        self, team: cpu.Team, gate: Linear, bias: torch.Tensor | None, routing: Routing, experts: Experts
     ) -> None:
+        self._team = team
         self.gate = gate
         self.bias = bias
         self.routing = routing
         self.experts = experts
-        self.hits = torch.zeros(experts.count, dtype=torch.int64, device=gate.device)
+        self.hits = np.zeros(experts.count, dtype=np.int64)
         """Tokens routed to each expert since the start."""
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Float32 ``[tokens, hidden]`` to the same shape."""
+    def add_to(self, y: torch.Tensor, x: torch.Tensor) -> None:
+        """Add the layer's output for ``x`` to ``y``, both float32 ``[tokens, hidden]``."""
         way = self.routing
-        ids, weights = route(
-            functional.linear(x, self.gate),
+        ids, weights = ops.route(
+            self._team,
+            self.gate(x),
             self.bias,
+            self.hits,
             k=way.k,
             score=way.score,
             groups=way.groups,
             renorm=way.renorm,
             scale=way.scale,
         )
-        self.hits += torch.bincount(ids.flatten(), minlength=self.experts.count)
-        return self.experts(x, ids, weights)
+        y += self.experts(x, ids, weights)

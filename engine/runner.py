@@ -1,9 +1,8 @@
 """The model, its key-value cache and the sequences in it: one step at a time.
 
-Threads: the kernels of `engine.cpu` have their own pinned team, one thread per core. Torch computes the rest
-(attention, norms, router). Mostly that is too little to share, and a second set of spinning threads on the same cores
-would slow both down, so torch gets one thread; only for a chunk over a long history, where attention becomes the
-larger part of the work, it gets as many as the team, and the team waits meanwhile.
+Threads: everything that takes time is done by the kernels of `engine.cpu`, which have their own pinned team, one
+thread per core. Torch holds the tensors; a second set of spinning threads on the same cores would slow both down, so
+it gets one thread.
 """
 
 from __future__ import annotations
@@ -27,9 +26,6 @@ from engine.weights.loader import Loader
 
 if TYPE_CHECKING:
     from engine.config import EngineConfig
-
-SHARED_SCORES = 1 << 20
-"""Attention scores of a head in a step (new tokens times history) from which torch uses more than one thread."""
 
 
 @dataclass(eq=False, slots=True)
@@ -86,15 +82,12 @@ class RunnerStats:
 class Runner:
     """Runs a model for many sequences. Not thread-safe: one thread calls it."""
 
-    def __init__(
-        self, model: Model, cache: KvCache, context_length: int, threads: int, weight_bytes: int
-    ) -> None:
+    def __init__(self, model: Model, cache: KvCache, context_length: int, weight_bytes: int) -> None:
         """Take a loaded model; use `load` to get one from a checkpoint."""
         self.vocab_size = model.vocab_size
         self.context_length = context_length
         self._model = model
         self._cache = cache
-        self._threads = threads
         self._weight_bytes = weight_bytes
         self._opened = 0
 
@@ -108,7 +101,7 @@ class Runner:
         device = choose_device(config)
         progress(Progress("checkpoint", 0, 1, str(config.model)))
         checkpoint = open_checkpoint(config.model)
-        loader = Loader(checkpoint, device)
+        loader = Loader(checkpoint, device, config.cpu_numerics)
         try:
             team = cpu.Team(config.cpu_threads or 0)
         except (ValueError, RuntimeError) as error:
@@ -118,9 +111,10 @@ class Runner:
         shape = replace(model_shape(checkpoint.config), context_length=context)
         tokens = choose_kv_tokens(config, shape, psutil.virtual_memory().available - loader.weight_bytes)
         progress(Progress("checkpoint", 1, 1, "complete"))
+        torch.set_num_threads(1)
         loader.run(progress)
         cache = KvCache(shape.layers, shape.kv_heads, shape.head_dim, tokens, device)
-        return cls(model, cache, context, team.threads, loader.weight_bytes)
+        return cls(model, cache, context, loader.weight_bytes)
 
     @property
     def stats(self) -> RunnerStats:
@@ -178,8 +172,6 @@ class Runner:
             ((row.tokens, row.sequence.length, row.sequence.table, row.want_logits) for row in rows),
             self._cache.layers[0].device,
         )
-        scores = sum(len(row.tokens) * (row.sequence.length + len(row.tokens)) for row in rows)
-        torch.set_num_threads(self._threads if scores >= SHARED_SCORES else 1)
         logits = iter(self._model.forward(batch, self._cache))
         for row in rows:
             row.sequence.length += len(row.tokens)

@@ -22,16 +22,35 @@ class Linear:
     """
 
     def __init__(
-        self, loader: Loader, team: cpu.Team, names: Sequence[str], rows: Sequence[int], columns: int
+        self,
+        loader: Loader,
+        team: cpu.Team,
+        names: Sequence[str],
+        rows: Sequence[int],
+        columns: int,
+        *,
+        precise: bool = False,
     ) -> None:
+        """Check the matrices and put off loading them.
+
+        Args:
+            loader: The checkpoint.
+            team: The threads that compute.
+            names: The matrices' tensors.
+            rows: Outputs of each.
+            columns: Inputs of all.
+            precise: Multiply in float32 whatever the format, for a router, whose choices a rounding would change.
+        """
         self.columns = columns
+        self._precise = precise
         self.rows = sum(rows)
         self._kernels: list[cpu.Linear] = []
         matrices = [loader.matrix(name, count, columns) for name, count in zip(names, rows, strict=True)]
         groups = [matrices] if _joinable(matrices) else [[matrix] for matrix in matrices]
         for group in groups:
             label = group[0].stored.name
-            loader.later(label, sum(matrix.nbytes for matrix in group), partial(self._build, team, group))
+            build = partial(self._build, team, loader.numerics, group)
+            loader.later(label, sum(matrix.nbytes for matrix in group), build)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Map float32 ``[rows, columns]`` to float32 ``[rows, outputs]``."""
@@ -41,10 +60,19 @@ class Linear:
             return self._kernels[0](x)
         return torch.cat([kernel(x) for kernel in self._kernels], -1)
 
-    def _build(self, team: cpu.Team, matrices: list[Matrix]) -> None:
+    def add_to(self, y: torch.Tensor, x: torch.Tensor) -> None:
+        """Add the outputs for ``x`` to ``y``, float32 ``[rows, outputs]``."""
+        if x.shape[0] == 0:
+            return
+        if len(self._kernels) == 1:
+            self._kernels[0].into(y, x, add=True)
+        else:
+            y += self(x)
+
+    def _build(self, team: cpu.Team, numerics: str, matrices: list[Matrix]) -> None:
         first = matrices[0]
         stored = first.format
-        if stored.kernel:
+        if stored.kernel and not self._precise:
             kernel, parts = stored.kernel, [matrix.stored.raw for matrix in matrices]
         else:
             kernel, parts = "f32", [matrix.float32().view(np.uint8).reshape(-1) for matrix in matrices]
@@ -58,6 +86,7 @@ class Linear:
                 np.concatenate(scales) if scales else None,
                 rows=sum(matrix.rows for matrix in matrices),
                 cols=self.columns,
+                mode=cpu.choose_mode(kernel, numerics),
             )
         )
         for matrix in matrices:

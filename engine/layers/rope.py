@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
-
-@dataclass(frozen=True, slots=True)
-class Angles:
-    """The rotations of one step's positions, made once and used by every layer.
-
-    Attributes:
-        cosine: Half-split: ``[rows, 1, dim]``. Interleaved: the complex rotation ``[rows, 1, dim / 2]``.
-        sine: Half-split: ``[rows, 1, dim]``, negative in the first half. Interleaved: None.
-    """
-
-    cosine: torch.Tensor
-    sine: torch.Tensor | None
+from engine import _csrc, ops
+from engine.batch import Batch
 
 
 class Rope:
-    """Rotates the first ``dim`` values of each head.
+    """The rotations of the first ``dim`` values of each head.
 
     A rotated pair is either ``(i, i + dim/2)``, as the Hugging Face hub stores projections, or ``(2i, 2i + 1)``
-    (interleaved), as llama.cpp does for llama.
+    (interleaved), as llama.cpp does for llama. Attention applies them (`engine.ops.attend`).
     """
 
     def __init__(self, dim: int, theta: float, *, interleaved: bool, device: torch.device) -> None:
@@ -33,19 +21,11 @@ class Rope:
         exponent = torch.arange(0, dim, 2, dtype=torch.float32, device=device) / dim
         self.frequencies = 1.0 / (theta**exponent)
 
-    def angles(self, positions: torch.Tensor) -> Angles:
-        """The rotations for positions ``[rows]``."""
-        angle = (positions.float().unsqueeze(-1) * self.frequencies).unsqueeze(1)
-        if self.interleaved:
-            return Angles(torch.polar(torch.ones_like(angle), angle), None)
-        cosine, sine = angle.cos(), angle.sin()
-        return Angles(torch.cat([cosine, cosine], -1), torch.cat([-sine, sine], -1))
+    def angles(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosine and sine ``[rows, dim / 2]`` for positions ``[rows]``."""
+        angle = positions.float().unsqueeze(-1) * self.frequencies
+        return angle.cos(), angle.sin()
 
-    def rotate(self, heads: torch.Tensor, angles: Angles) -> None:
-        """Rotate ``[rows, heads, head_dim]`` where it lies."""
-        part = heads[..., : self.dim]
-        if angles.sine is None:
-            torch.view_as_complex(part.view(*part.shape[:-1], -1, 2)).mul_(angles.cosine)
-        else:
-            swapped = part.roll(self.dim // 2, -1)
-            part.mul_(angles.cosine).addcmul_(swapped, angles.sine)
+    def step(self, batch: Batch) -> _csrc.Step:
+        """What all attention calls of a step share."""
+        return ops.make_step(batch, *self.angles(batch.positions), interleaved=self.interleaved)

@@ -10,15 +10,13 @@ from typing import Literal, Self
 
 import torch
 from pydantic import PositiveFloat, PositiveInt, model_validator
-from torch.nn.functional import silu
 
-from engine import cpu
+from engine import _csrc, cpu, ops
 from engine.batch import Batch
 from engine.experts import MixtureOfExperts
-from engine.layers.attention import attend
 from engine.layers.linear import Embedding, Linear
 from engine.layers.norm import RmsNorm
-from engine.layers.rope import Angles, Rope
+from engine.layers.rope import Rope
 from engine.models.settings import Settings
 from engine.pages import KvCache
 from engine.weights.index import Checkpoint
@@ -78,7 +76,7 @@ class Llama:
         self.blocks = [
             Block(s, f"model.layers.{layer}.", loader, team) for layer in range(s.num_hidden_layers)
         ]
-        self.norm = RmsNorm(loader.vector("model.norm.weight", s.hidden_size), s.rms_norm_eps)
+        self.norm = RmsNorm(team, loader.vector("model.norm.weight", s.hidden_size), s.rms_norm_eps)
         self.head = Linear(
             loader, team, [embed if s.tie_word_embeddings else head], [s.vocab_size], s.hidden_size
         )
@@ -86,9 +84,9 @@ class Llama:
     def forward(self, batch: Batch, cache: KvCache) -> torch.Tensor:
         """Run a step; float32 logits ``[len(batch.logit_rows), vocab_size]``."""
         x = self.embed(batch.tokens)
-        angles = self.rope.angles(batch.positions)
+        step = self.rope.step(batch)
         for block, layer in zip(self.blocks, cache.layers, strict=True):
-            block.forward(x, self.rope, angles, layer, batch)
+            block.forward(x, step, layer)
         return self.head(self.norm(x[batch.logit_rows]))
 
 
@@ -96,26 +94,25 @@ class Block:
     """One layer: attention, then the gated feed-forward network."""
 
     def __init__(self, s: LlamaSettings, at: str, loader: Loader, team: cpu.Team) -> None:
-        self.heads, self.kv_heads, self.head_dim = s.num_attention_heads, s.kv_heads, s.head_size
+        self.team = team
+        self.shape = ops.AttentionShape(s.num_attention_heads, s.kv_heads, s.head_size)
         hidden, inner = s.hidden_size, s.intermediate_size
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        self.input_norm = RmsNorm(loader.vector(at + "input_layernorm.weight", hidden), s.rms_norm_eps)
+        q, kv = s.num_attention_heads * s.head_size, s.kv_heads * s.head_size
+        self.input_norm = RmsNorm(team, loader.vector(at + "input_layernorm.weight", hidden), s.rms_norm_eps)
         self.qkv = Linear(
             loader, team, [f"{at}self_attn.{n}_proj.weight" for n in "qkv"], [q, kv, kv], hidden
         )
         self.output = Linear(loader, team, [at + "self_attn.o_proj.weight"], [hidden], q)
         self.post_norm = RmsNorm(
-            loader.vector(at + "post_attention_layernorm.weight", hidden), s.rms_norm_eps
+            team, loader.vector(at + "post_attention_layernorm.weight", hidden), s.rms_norm_eps
         )
         self.gate_up = Linear(
             loader, team, [at + "mlp.gate_proj.weight", at + "mlp.up_proj.weight"], [inner, inner], hidden
         )
         self.down = Linear(loader, team, [at + "mlp.down_proj.weight"], [hidden], inner)
 
-    def forward(self, x: torch.Tensor, rope: Rope, angles: Angles, cache: torch.Tensor, batch: Batch) -> None:
+    def forward(self, x: torch.Tensor, step: _csrc.Step, cache: torch.Tensor) -> None:
         """Add this layer's outputs to the residual stream ``x`` ``[rows, hidden]``."""
-        qkv = self.qkv(self.input_norm(x)).view(len(x), -1, self.head_dim)
-        rope.rotate(qkv[:, : self.heads + self.kv_heads], angles)
-        x += self.output(attend(qkv, cache, batch, self.heads, self.kv_heads))
-        gate, up = self.gate_up(self.post_norm(x)).chunk(2, -1)
-        x += self.down(silu(gate).mul_(up))
+        qkv = self.qkv(self.input_norm(x))
+        self.output.add_to(x, ops.attend(self.team, step, self.shape, qkv, cache))
+        self.down.add_to(x, ops.silu_product(self.team, self.gate_up(self.post_norm(x))))

@@ -11,13 +11,12 @@ from typing import Literal, Self
 import torch
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
-from engine import cpu
+from engine import _csrc, cpu, ops
 from engine.batch import Batch
 from engine.experts import Experts, MixtureOfExperts, Routing
-from engine.layers.attention import attend
 from engine.layers.linear import Embedding, Linear
 from engine.layers.norm import RmsNorm
-from engine.layers.rope import Angles, Rope
+from engine.layers.rope import Rope
 from engine.models.settings import Settings
 from engine.pages import KvCache
 from engine.weights.index import Checkpoint
@@ -81,7 +80,7 @@ class MiniMaxM2:
         self.blocks = [
             Block(s, f"model.layers.{layer}.", loader, team) for layer in range(s.num_hidden_layers)
         ]
-        self.norm = RmsNorm(loader.vector("model.norm.weight", s.hidden_size), s.rms_norm_eps)
+        self.norm = RmsNorm(team, loader.vector("model.norm.weight", s.hidden_size), s.rms_norm_eps)
         self.head = Linear(
             loader, team, [embed if s.tie_word_embeddings else head], [s.vocab_size], s.hidden_size
         )
@@ -90,9 +89,9 @@ class MiniMaxM2:
     def forward(self, batch: Batch, cache: KvCache) -> torch.Tensor:
         """Run a step; float32 logits ``[len(batch.logit_rows), vocab_size]``."""
         x = self.embed(batch.tokens)
-        angles = self.rope.angles(batch.positions)
+        step = self.rope.step(batch)
         for block, layer in zip(self.blocks, cache.layers, strict=True):
-            block.forward(x, self.rope, angles, layer, batch)
+            block.forward(x, step, layer)
         return self.head(self.norm(x[batch.logit_rows]))
 
 
@@ -100,16 +99,18 @@ class Block:
     """One layer: attention, then the mixture of experts."""
 
     def __init__(self, s: MiniMaxM2Settings, at: str, loader: Loader, team: cpu.Team) -> None:
-        self.heads, self.kv_heads, self.head_dim = s.num_attention_heads, s.num_key_value_heads, s.head_dim
+        self.team = team
+        self.shape = ops.AttentionShape(s.num_attention_heads, s.num_key_value_heads, s.head_dim)
         hidden, eps = s.hidden_size, s.rms_norm_eps
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        self.q = q = s.num_attention_heads * s.head_dim
+        self.kv = kv = s.num_key_value_heads * s.head_dim
         attention, moe = at + "self_attn.", at + "block_sparse_moe."
-        self.input_norm = RmsNorm(loader.vector(at + "input_layernorm.weight", hidden), eps)
+        self.input_norm = RmsNorm(team, loader.vector(at + "input_layernorm.weight", hidden), eps)
         self.qkv = Linear(loader, team, [f"{attention}{n}_proj.weight" for n in "qkv"], [q, kv, kv], hidden)
-        self.q_norm = RmsNorm(loader.vector(attention + "q_norm.weight", q), eps)
-        self.k_norm = RmsNorm(loader.vector(attention + "k_norm.weight", kv), eps)
+        self.q_norm = RmsNorm(team, loader.vector(attention + "q_norm.weight", q), eps)
+        self.k_norm = RmsNorm(team, loader.vector(attention + "k_norm.weight", kv), eps)
         self.output = Linear(loader, team, [attention + "o_proj.weight"], [hidden], q)
-        self.post_norm = RmsNorm(loader.vector(at + "post_attention_layernorm.weight", hidden), eps)
+        self.post_norm = RmsNorm(team, loader.vector(at + "post_attention_layernorm.weight", hidden), eps)
         experts = Experts(
             loader,
             team,
@@ -123,17 +124,14 @@ class Block:
         bias = None
         if s.use_routing_bias:
             bias = loader.vector(moe + "e_score_correction_bias", s.num_local_experts)
-        gate = loader.dense(moe + "gate.weight", s.num_local_experts, hidden)
+        gate = Linear(loader, team, [moe + "gate.weight"], [s.num_local_experts], hidden, precise=True)
         routing = Routing(k=s.num_experts_per_tok, score="sigmoid", renorm=True)
-        self.moe = MixtureOfExperts(gate, bias, routing, experts)
+        self.moe = MixtureOfExperts(team, gate, bias, routing, experts)
 
-    def forward(self, x: torch.Tensor, rope: Rope, angles: Angles, cache: torch.Tensor, batch: Batch) -> None:
+    def forward(self, x: torch.Tensor, step: _csrc.Step, cache: torch.Tensor) -> None:
         """Add this layer's outputs to the residual stream ``x`` ``[rows, hidden]``."""
         qkv = self.qkv(self.input_norm(x))
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        self.q_norm.inplace(qkv[:, :q])
-        self.k_norm.inplace(qkv[:, q : q + kv])
-        heads = qkv.view(len(qkv), -1, self.head_dim)
-        rope.rotate(heads[:, : self.heads + self.kv_heads], angles)
-        x += self.output(attend(heads, cache, batch, self.heads, self.kv_heads))
-        x += self.moe(self.post_norm(x))
+        self.q_norm.inplace(qkv[:, : self.q])
+        self.k_norm.inplace(qkv[:, self.q : self.q + self.kv])
+        self.output.add_to(x, ops.attend(self.team, step, self.shape, qkv, cache))
+        self.moe.add_to(x, self.post_norm(x))

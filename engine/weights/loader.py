@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -64,8 +65,14 @@ class _Job:
 class Loader:
     """Hands a checkpoint's tensors to a model under construction."""
 
-    def __init__(self, checkpoint: Checkpoint, device: torch.device) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        device: torch.device,
+        numerics: Literal["auto", "exact", "fast"] = "auto",
+    ) -> None:
         self.checkpoint = checkpoint
+        self.numerics = numerics
         self.device = device
         self._formats = BY_GGUF if checkpoint.path.is_file() else BY_SAFETENSORS
         self._jobs: list[_Job] = []
@@ -98,10 +105,6 @@ class Loader:
     def vector(self, name: str, size: int) -> torch.Tensor:
         """Read a vector as float32."""
         return torch.from_numpy(self._floats(name, (size,))).to(self.device)
-
-    def dense(self, name: str, rows: int, columns: int) -> torch.Tensor:
-        """Read a small matrix (a router's) as float32."""
-        return torch.from_numpy(self.matrix(name, rows, columns).float32()).to(self.device)
 
     def later(self, label: str, nbytes: int, run: Callable[[], None]) -> None:
         """Put off heavy work until the whole model has been checked."""

@@ -136,10 +136,8 @@ class _Foreground:
         good = self.asked > 0 and report is not None and report.gone
         if self.as_json:
             print(json.dumps(_document(status, report)))
-        if not good:
-            raise KtError(status.reason)
         _tell(status.reason)
-        return 0
+        return 0 if good else 1
 
     def _ask(self) -> None:
         self.asked += 1

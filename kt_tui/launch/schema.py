@@ -161,6 +161,16 @@ SCHEMA: tuple[Parameter, ...] = (
         maximum=4096,
     ),
     Parameter(
+        "cpu-numerics",
+        Kind.CHOICE,
+        "whether activations are rounded to int8 for GGUF weights (fast) or not (exact)",
+        Group.COMPUTE,
+        _embedded("--cpu-numerics"),
+        choices=("auto", "exact", "fast"),
+        default="auto",
+        advanced=True,
+    ),
+    Parameter(
         "device",
         Kind.CHOICE,
         "where attention runs",

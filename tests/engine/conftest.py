@@ -78,7 +78,10 @@ class Case:
     def load(self, **settings: Any) -> Runner:
         """The engine on this checkpoint."""
         return Runner.load(
-            EngineConfig(self.path, **({"cpu_threads": 1, "max_total_tokens": 1024} | settings))
+            EngineConfig(
+                self.path,
+                **({"cpu_threads": 1, "max_total_tokens": 1024, "cpu_numerics": "exact"} | settings),
+            )
         )
 
 

@@ -22,6 +22,7 @@ def test_every_option_is_read() -> None:
         "host": "0.0.0.0",  # noqa: S104
         "port": 0,
         "cpu_threads": 3,
+        "cpu_numerics": "exact",
         "gpu_experts": 0,
         "max_total_tokens": 4096,
         "max_running_requests": 2,

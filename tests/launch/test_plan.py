@@ -34,6 +34,7 @@ def test_a_plain_plan_is_complete_and_fits(plan: Any) -> None:
         "served-model-name": "model",
         "context-length": "model",
         "cpu-threads": "hardware",
+        "cpu-numerics": "default",
         "device": "default",
         "chunked-prefill-size": "default",
         "max-total-tokens": "hardware",

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine.cpu import Team
 from engine.layers.norm import RmsNorm
 
 
@@ -12,7 +13,7 @@ def test_norm_agrees_with_float64(eps, scale):
     x, weight = torch.randn(4, 96, generator=generator) * scale, torch.randn(96, generator=generator)
     wide = x.double().numpy()
     expected = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps) * weight.double().numpy()
-    norm = RmsNorm(weight, eps)
+    norm = RmsNorm(Team(1), weight, eps)
     np.testing.assert_allclose(norm(x).numpy(), expected, rtol=2e-6, atol=1e-12)
     buffer = torch.cat([x, x], -1)
     norm.inplace(buffer[:, :96])

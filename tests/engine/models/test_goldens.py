@@ -21,7 +21,12 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module", params=MODELS)
 def model(request: Any) -> tuple[str, Runner]:
     path = request.getfixturevalue(MODELS[request.param])
-    return request.param, Runner.load(EngineConfig(path, max_total_tokens=2048))
+    return request.param, Runner.load(EngineConfig(path, max_total_tokens=2048, cpu_numerics="exact"))
+
+
+@pytest.fixture(scope="module")
+def fast_smollm2(smollm2_gguf: Path) -> Runner:
+    return Runner.load(EngineConfig(smollm2_gguf, max_total_tokens=2048, cpu_numerics="fast"))
 
 
 def answers(name: str) -> dict[str, dict[str, Any]]:
@@ -29,9 +34,10 @@ def answers(name: str) -> dict[str, dict[str, Any]]:
     return {answer["prompt"]: answer for answer in document["answers"]}
 
 
-@pytest.mark.parametrize("prompt", ["What is the capital of Germany?", "Count from 1 to 10."])
-def test_wide_margins_give_the_recorded_tokens_with_every_kernel(model, prompt):
-    name, runner = model
+WIDE = ["What is the capital of Germany?", "Count from 1 to 10."]
+
+
+def check_tokens(name: str, runner: Runner, prompt: str) -> None:
     answer = answers(name)[prompt]
     assert min(answer["gaps"]) > 0.6
     sequence = runner.open_sequence()
@@ -46,6 +52,16 @@ def test_wide_margins_give_the_recorded_tokens_with_every_kernel(model, prompt):
     assert tokens == answer["token_ids"][:FEW]
     if prompt.endswith("Germany?"):
         assert answer["text"] == "The capital of Germany is Berlin."
+
+
+@pytest.mark.parametrize("prompt", WIDE)
+def test_wide_margins_give_the_recorded_tokens_with_every_kernel(model, prompt):
+    check_tokens(*model, prompt)
+
+
+@pytest.mark.parametrize("prompt", WIDE)
+def test_activations_in_int8_give_the_same_where_margins_are_wide(fast_smollm2, prompt):
+    check_tokens("smollm2", fast_smollm2, prompt)
 
 
 @pytest.mark.skipif(cpu.active_isa() == "avx512_bf16", reason="activations are bfloat16 with these kernels")

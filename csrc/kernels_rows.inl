@@ -1,0 +1,187 @@
+// Operations on rows of activations: normalisation, rotation, attention over cached keys and values. Written
+// once over 16 f32 (rows_scalar.inl, rows_avx2.inl or rows_avx512.inl, one of which is included before).
+
+namespace kt {
+namespace {
+
+constexpr int kKeys = 64;  // positions whose scores are worked on at once
+constexpr float kNever = -__builtin_inff();
+
+float dot(const float* a, const float* b, int n) {
+  Rows sums[2] = {zero_rows(), zero_rows()};
+  int i = 0;
+  for (; i + 2 * kTileRows <= n; i += 2 * kTileRows) {
+    sums[0] = multiply_add(load_rows(a + i), load_rows(b + i), sums[0]);
+    sums[1] = multiply_add(load_rows(a + i + kTileRows), load_rows(b + i + kTileRows), sums[1]);
+  }
+  float total = sum_of(sums[0]) + sum_of(sums[1]);
+  for (; i < n; ++i) total += a[i] * b[i];
+  return total;
+}
+
+// out = x / sqrt(mean(x^2) + eps) * weight; out may be x.
+void rms_norm(const float* x, const float* weight, float eps, int n, float* out) {
+  const float factor = 1.0f / __builtin_sqrtf(dot(x, x, n) / static_cast<float>(n) + eps);
+  for (int i = 0; i < n; ++i) out[i] = x[i] * factor * weight[i];
+}
+
+// Rotates pairs (i, i + half), or (2i, 2i + 1) if interleaved, of one head.
+void rotate(float* head, const float* cosine, const float* sine, int half, bool interleaved) {
+  const int step = interleaved ? 2 : 1;
+  float* first = head;
+  float* second = head + (interleaved ? 1 : half);
+  for (int i = 0; i < half; ++i) {
+    const float a = first[i * step], b = second[i * step];
+    first[i * step] = a * cosine[i] - b * sine[i];
+    second[i * step] = b * cosine[i] + a * sine[i];
+  }
+}
+
+// c[m][16] (+)= a[m][k] . b[k][16]
+template <int M>
+void multiply_block(const float* a, int lda, const float* b, long ldb, float* c, int ldc, int depth,
+                    bool add) {
+  Rows sums[M];
+  KT_UNROLL
+  for (int m = 0; m < M; ++m) sums[m] = add ? load_rows(c + m * ldc) : zero_rows();
+  for (int k = 0; k < depth; ++k) {
+    const Rows row = load_rows(b + k * ldb);
+    KT_UNROLL
+    for (int m = 0; m < M; ++m) sums[m] = multiply_add_scalar(row, a + m * lda + k, sums[m]);
+  }
+  KT_UNROLL
+  for (int m = 0; m < M; ++m) store_rows(c + m * ldc, sums[m]);
+}
+
+template <int M = kPanelRows>
+void multiply_blocks(const float* a, int lda, const float* b, long ldb, float* c, int ldc, int rows,
+                     int depth, bool add) {
+  for (; rows >= M; rows -= M, a += M * lda, c += M * ldc)
+    multiply_block<M>(a, lda, b, ldb, c, ldc, depth, add);
+  if constexpr (M > 1)
+    if (rows > 0) multiply_blocks<M - 1>(a, lda, b, ldb, c, ldc, rows, depth, add);
+}
+
+// c[rows][columns] (+)= a[rows][depth] . b[depth][columns], all row-major
+void multiply_matrices(const float* a, int lda, const float* b, long ldb, float* c, int ldc, int rows,
+                       int columns, int depth, bool add) {
+  int n = 0;
+  for (; n + kTileRows <= columns; n += kTileRows)
+    multiply_blocks(a, lda, b + n, ldb, c + n, ldc, rows, depth, add);
+  if (n == columns) return;
+  for (int m = 0; m < rows; ++m) {
+    float* to = c + m * ldc;
+    if (!add)
+      for (int j = n; j < columns; ++j) to[j] = 0.0f;
+    for (int k = 0; k < depth; ++k)
+      for (int j = n; j < columns; ++j) to[j] += a[m * lda + k] * b[k * ldb + j];
+  }
+}
+
+// scores[query][kKeys] of `count` keys; few queries look at the keys as they lie, many share a transposed
+// copy.
+void score_keys(const AttendTask& task, const float* queries, const float* keys, int count, float* turned,
+                float* scores) {
+  const int many = task.rows * task.group, depth = task.key_dim;
+  if (many < 4) {
+    for (int j = 0; j < count; ++j)
+      for (int i = 0; i < many; ++i)
+        scores[i * kKeys + j] = dot(queries + i * depth, keys + j * task.key_stride, depth);
+    return;
+  }
+  const int padded = (count + kTileRows - 1) / kTileRows * kTileRows;
+  for (int j = 0; j < padded; ++j)
+    for (int k = 0; k < depth; ++k) turned[k * kKeys + j] = j < count ? keys[j * task.key_stride + k] : 0.0f;
+  multiply_matrices(queries, depth, turned, kKeys, scores, kKeys, many, padded, depth, false);
+}
+
+// Turns one query's scores into weights, after taking what it has seen so far to the new largest score.
+void weigh_scores(float* scores, int begin, int end, int count, float& peak, float& weight, float* sums,
+                  int value_dim) {
+  float lanes[8] = {peak, peak, peak, peak, peak, peak, peak, peak};
+  int j = begin;
+  for (; j + 8 <= end; j += 8)
+    for (int i = 0; i < 8; ++i) lanes[i] = scores[j + i] > lanes[i] ? scores[j + i] : lanes[i];
+  for (; j < end; ++j) lanes[0] = scores[j] > lanes[0] ? scores[j] : lanes[0];
+  float largest = peak;
+  for (int i = 0; i < 8; ++i) largest = lanes[i] > largest ? lanes[i] : largest;
+  if (peak != largest && weight != 0.0f) {
+    const float factor = exp_f32(peak - largest);
+    weight *= factor;
+    for (int d = 0; d < value_dim; ++d) sums[d] *= factor;
+  }
+  peak = largest;
+  float partial[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+  for (j = 0; j < begin; ++j) scores[j] = 0.0f;
+  for (; j + 8 <= end; j += 8)
+    for (int i = 0; i < 8; ++i) {
+      scores[j + i] = exp_f32(scores[j + i] - largest);
+      partial[i] += scores[j + i];
+    }
+  for (; j < end; ++j) {
+    scores[j] = exp_f32(scores[j] - largest);
+    partial[0] += scores[j];
+  }
+  for (j = end < begin ? begin : end; j < count; ++j) scores[j] = 0.0f;
+  weight += ((partial[0] + partial[4]) + (partial[2] + partial[6])) +
+            ((partial[1] + partial[5]) + (partial[3] + partial[7]));
+}
+
+long clamp(long value, long low, long high) { return value < low ? low : value > high ? high : value; }
+
+// One stretch of neighbouring slots, of positions from `first` on.
+void attend_run(const AttendTask& task, const float* queries, long slot, long first, int count, float* turned,
+                float* scores) {
+  const float* keys = task.keys + slot * task.key_stride;
+  score_keys(task, queries, keys, count, turned, scores);
+  for (int r = 0; r < task.rows; ++r) {
+    const long seen = task.position + r + 1;  // positions that the row may look at, itself included
+    const int end = static_cast<int>(clamp(seen - first, 0, count));
+    const int begin = static_cast<int>(task.window ? clamp(seen - task.window - first, 0, end) : 0);
+    for (int g = 0; g < task.group; ++g) {
+      const int i = r * task.group + g;
+      weigh_scores(scores + i * kKeys, begin, end, count, task.peaks[i], task.weights[i],
+                   task.sums + static_cast<long>(i) * task.value_dim, task.value_dim);
+    }
+  }
+  multiply_matrices(scores, kKeys, task.values + slot * task.value_stride, task.value_stride, task.sums,
+                    task.value_dim, task.rows * task.group, task.value_dim, count, true);
+}
+
+void attend(const AttendTask& task) {
+  const int many = task.rows * task.group;
+  float* queries = task.scratch;
+  float* turned = queries + static_cast<long>(many) * task.key_dim;
+  float* scores = turned + static_cast<long>(kKeys) * task.key_dim;
+  for (int i = 0; i < many; ++i) {
+    const float* from = task.queries + i / task.group * task.query_stride + i % task.group * task.key_dim;
+    for (int k = 0; k < task.key_dim; ++k) queries[i * task.key_dim + k] = from[k] * task.scale;
+    task.peaks[i] = kNever;
+    task.weights[i] = 0.0f;
+  }
+  memset(task.sums, 0, sizeof(float) * static_cast<size_t>(many) * static_cast<size_t>(task.value_dim));
+  long first = 0;  // position of the run's first slot
+  for (int run = 0; run < task.run_count; first += task.runs[run].count, ++run) {
+    const long begin = clamp(task.begin - first, 0, task.runs[run].count);
+    const long end = clamp(task.end - first, 0, task.runs[run].count);
+    for (long at = begin; at < end; at += kKeys) {
+      const int count = static_cast<int>(end - at < kKeys ? end - at : kKeys);
+      attend_run(task, queries, task.runs[run].first + at, first + at, count, turned, scores);
+    }
+  }
+}
+
+size_t attend_scratch(int many, int key_dim) {
+  return static_cast<size_t>(many + kKeys) * static_cast<size_t>(key_dim) + static_cast<size_t>(many) * kKeys;
+}
+
+[[maybe_unused]] void install_rows(Kernels& table) {
+  table.rms_norm = rms_norm;
+  table.rotate = rotate;
+  table.attend = attend;
+  table.attend_scratch = attend_scratch;
+  table.silu_product = silu_product_loop;
+}
+
+}  // namespace
+}  // namespace kt

@@ -1,0 +1,201 @@
+"""Operations on rows against float64, for every instruction set of the machine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from engine import ops
+from engine.batch import make_batch
+from engine.cpu import Team, available_isas
+from engine.layers.rope import Rope
+from engine.pages import PageTable
+from engine.router import route
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(params=available_isas())
+def team(request):
+    return Team(2, isa=request.param)
+
+
+@pytest.fixture
+def rng():
+    seed = np.random.SeedSequence().entropy
+    print(f"seed {seed}")
+    return np.random.default_rng(seed)
+
+
+def rotated(x: np.ndarray, positions: np.ndarray, dim: int, theta: float, *, interleaved: bool) -> np.ndarray:
+    """Each pair of ``[rows, heads, head_dim]`` as a complex number times e^(i * position * theta^(-2j/dim))."""
+    out = x.astype(np.float64).copy()
+    for j in range(dim // 2):
+        a, b = (2 * j, 2 * j + 1) if interleaved else (j, j + dim // 2)
+        turned = (out[..., a] + 1j * out[..., b]) * np.exp(1j * positions * theta ** (-2 * j / dim))[:, None]
+        out[..., a], out[..., b] = turned.real, turned.imag
+    return out
+
+
+def attention(queries, keys, values, past, *, scale, window=0, sinks=None):
+    """Queries ``[new, heads, dim]`` over ``[all, kv_heads, ...]`` in float64, one row and head at a time."""
+    new, heads, _ = queries.shape
+    group = heads // keys.shape[1]
+    out = np.zeros((new, heads, values.shape[2]))
+    for row in range(new):
+        seen = past + row + 1
+        start = max(0, seen - window) if window else 0
+        for head in range(heads):
+            scores = keys[start:seen, head // group] @ queries[row, head] * scale
+            extra = [sinks[head]] if sinks is not None else []
+            weights = np.exp(np.append(scores, extra) - max(scores.max(), *extra, -np.inf))
+            out[row, head] = weights[: len(scores)] @ values[start:seen, head // group] / weights.sum()
+    return out
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dim", "rotary"), [(4, 4, 16, 16), (6, 2, 64, 32), (9, 3, 24, 2), (3, 1, 40, 40)]
+)
+@pytest.mark.parametrize(
+    "runs", [[[(0, 64)], [(64, 128)]], [[(64, 100), (10, 40)], [(0, 10), (100, 110), (40, 60)]]]
+)
+def test_each_sequence_sees_itself_up_to_each_token(
+    team, rng, heads, kv_heads, dim, rotary, interleaved, runs
+):
+    tables = [PageTable(list(held)) for held in runs]
+    cache = torch.full((2, kv_heads, 128, dim), torch.nan)
+    rope = Rope(rotary, 1000.0, interleaved=interleaved, device=CPU)
+    shape = ops.AttentionShape(heads, kv_heads, dim)
+    history: list[list[np.ndarray]] = [[], []]
+    # Steps of (new tokens of the first, of the second): prompt chunks, single tokens, and both at once.
+    for counts in [(7, 3), (1, 5), (6, 1), (1, 1), (35, 0), (0, 2), (1, 1)]:
+        active = [i for i in (0, 1) if counts[i]]
+        qkv = rng.normal(size=(sum(counts), heads + 2 * kv_heads, dim))
+        past = [len(history[i]) for i in active]
+        parts = [([0] * counts[i], past[n], tables[i], False) for n, i in enumerate(active)]
+        batch = make_batch(parts, CPU)
+        given = torch.tensor(qkv, dtype=torch.float32).flatten(1)
+        got = ops.attend(team, rope.step(batch), shape, given, cache)
+        turned = rotated(qkv, batch.positions.numpy(), rotary, 1000.0, interleaved=interleaved)
+        at = 0
+        for n, i in enumerate(active):
+            rows = slice(at, at + counts[i])
+            history[i] += list(
+                np.concatenate([turned[rows, heads : heads + kv_heads], qkv[rows, heads + kv_heads :]], 1)
+            )
+            seen = np.array(history[i])
+            expected = attention(
+                turned[rows, :heads], seen[:, :kv_heads], seen[:, kv_heads:], past[n], scale=dim**-0.5
+            )
+            np.testing.assert_allclose(
+                got[rows].numpy(), expected.reshape(counts[i], -1), atol=2e-5, rtol=1e-4
+            )
+            at += counts[i]
+
+
+@pytest.mark.parametrize("new", [1, 3, 40])
+@pytest.mark.parametrize(("window", "with_sinks"), [(0, False), (0, True), (100, False), (1500, True)])
+def test_a_long_history_with_window_and_sinks(team, rng, new, window, with_sinks):
+    heads, kv_heads, dim, past = 8, 2, 32, 4000
+    cache = torch.tensor(rng.normal(size=(2, kv_heads, past + new, dim)), dtype=torch.float32)
+    before = cache.double().numpy().copy()
+    qkv = torch.tensor(rng.normal(size=(new, (heads + 2 * kv_heads) * dim)), dtype=torch.float32)
+    sinks = torch.tensor(rng.normal(size=heads) * 3, dtype=torch.float32) if with_sinks else None
+    batch = make_batch([([0] * new, past, PageTable([(0, past + new)]), False)], CPU)
+    step = ops.make_step(batch, torch.empty(new, 0), torch.empty(new, 0), interleaved=False)
+    shape = ops.AttentionShape(heads, kv_heads, dim, window)
+    got = ops.attend(team, step, shape, qkv.clone(), cache, sinks)
+    assert torch.equal(got, ops.attend(team, step, shape, qkv.clone(), cache, sinks))
+    one = ops.attend(Team(1, isa=team.isa), step, shape, qkv.clone(), cache, sinks)
+    assert torch.equal(got, one)
+    rows = qkv.double().numpy().reshape(new, -1, dim)
+    before[0][:, past:] = rows[:, heads : heads + kv_heads].swapaxes(0, 1)
+    before[1][:, past:] = rows[:, heads + kv_heads :].swapaxes(0, 1)
+    expected = attention(
+        rows[:, :heads],
+        before[0].swapaxes(0, 1),
+        before[1].swapaxes(0, 1),
+        past,
+        scale=dim**-0.5,
+        window=window,
+        sinks=None if sinks is None else sinks.double().numpy(),
+    )
+    np.testing.assert_allclose(got.numpy(), expected.reshape(new, -1), atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("heads", "past", "new"), [(5, 0, 9), (16, 70, 1), (40, 1500, 1), (40, 10, 4)])
+def test_latent_attention_shares_one_key_among_all_heads(team, rng, heads, past, new):
+    key_dim, value_dim = 72, 56
+    cache = torch.tensor(rng.normal(size=(past + new + 3, key_dim)), dtype=torch.float32)
+    queries = torch.tensor(rng.normal(size=(new, heads, key_dim)), dtype=torch.float32)
+    new_keys = torch.tensor(rng.normal(size=(new, key_dim)), dtype=torch.float32)
+    batch = make_batch([([0] * new, past, PageTable([(0, past + new + 3)]), False)], CPU)
+    step = ops.make_step(batch, torch.empty(new, 0), torch.empty(new, 0), interleaved=False)
+    got = ops.attend_latent(team, step, queries, new_keys, cache, value_dim, 0.1)
+    keys = np.concatenate([cache[:past].numpy(), new_keys.numpy()]).astype(np.float64)[:, None]
+    expected = attention(queries.double().numpy(), keys, keys[..., :value_dim], past, scale=0.1)
+    np.testing.assert_allclose(got.numpy(), expected, atol=2e-5, rtol=1e-4)
+    assert torch.equal(cache[past : past + new], new_keys)
+
+
+@pytest.mark.parametrize("eps", [1e-6, 10.49])
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e6])
+@pytest.mark.parametrize("shape", [(1, 576), (4, 96), (9, 33), (2, 1)])
+def test_norm_agrees_with_float64(team, rng, eps, scale, shape):
+    x = torch.tensor(rng.normal(size=shape) * scale, dtype=torch.float32)
+    weight = torch.tensor(rng.normal(size=shape[1]), dtype=torch.float32)
+    wide = x.double().numpy()
+    expected = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps) * weight.double().numpy()
+    np.testing.assert_allclose(ops.rms_norm(team, x, weight, eps).numpy(), expected, rtol=2e-6, atol=1e-12)
+    buffer = torch.cat([x, x], -1)
+    part = buffer[:, : shape[1]]
+    ops.rms_norm(team, part, weight, eps, out=part)
+    np.testing.assert_allclose(part.numpy(), expected, rtol=2e-6, atol=1e-12)
+    assert torch.equal(buffer[:, shape[1] :], x)
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_silu_product_agrees_with_float64(team, rng, rows):
+    both = torch.tensor(rng.normal(size=(rows, 2 * 77)) * 10, dtype=torch.float32)
+    gate, up = np.split(both.double().numpy(), 2, axis=1)
+    np.testing.assert_allclose(
+        ops.silu_product(team, both).numpy(), gate / (1 + np.exp(-gate)) * up, rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("tokens", [1, 9])
+@pytest.mark.parametrize("score", ["sigmoid", "softmax", "topk_softmax"])
+@pytest.mark.parametrize(
+    ("groups", "renorm", "scale", "biased"),
+    [
+        (None, True, 1.0, True),
+        ((4, 2), True, 2.5, True),
+        (None, False, 1.0, False),
+        ((8, 3), False, 0.5, False),
+    ],
+)
+def test_router_agrees_with_the_torch_one(team, rng, tokens, score, groups, renorm, scale, biased):
+    logits = torch.tensor(rng.normal(size=(tokens, 32)), dtype=torch.float32)
+    logits[0, 5] = logits[0, 9] = logits[0].max() + 1  # equals keep the order of their numbers
+    bias = torch.tensor(rng.normal(size=32) * 0.1, dtype=torch.float32) if biased else None
+    options = {"k": 6, "score": score, "groups": groups, "renorm": renorm, "scale": scale}
+    hits = np.zeros(32, dtype=np.int64)
+    ids, weights = ops.route(team, logits, bias, hits, **options)
+    expected_ids, expected_weights = route(logits, bias, **options)
+    assert torch.equal(ids, expected_ids)
+    np.testing.assert_allclose(weights.numpy(), expected_weights.numpy(), rtol=1e-5)
+    np.testing.assert_array_equal(hits, np.bincount(ids.flatten().numpy(), minlength=32))
+
+
+def test_wrong_shapes_and_slots_are_refused(team):
+    batch = make_batch([([0], 0, PageTable([(100, 164)]), False)], CPU)
+    step = ops.make_step(batch, torch.empty(1, 0), torch.empty(1, 0), interleaved=False)
+    cache = torch.zeros(2, 1, 64, 16)
+    with pytest.raises(ValueError, match="lie outside a cache of 64 tokens"):
+        ops.attend(team, step, ops.AttentionShape(2, 1, 16), torch.zeros(1, 64), cache)
+    with pytest.raises(ValueError, match="attention of"):
+        ops.attend(team, step, ops.AttentionShape(2, 1, 16), torch.zeros(1, 60), cache)
+    with pytest.raises(ValueError, match="contiguous float32"):
+        ops.silu_product(team, torch.zeros(2, 8).double())
