@@ -186,7 +186,7 @@ class Linear:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply float32 activations [T, cols] to float32 [T, rows]."""
         out = torch.empty(x.shape[0], self.rows)
-        self.into(out, x)
+        self.into(out, x.contiguous())
         return out
 
     def into(self, out: torch.Tensor, x: torch.Tensor, *, add: bool = False) -> None:
@@ -288,6 +288,7 @@ class ExpertLayer:
             ValueError: Shapes or types don't fit, or an id names an expert that is not loaded.
         """
         tokens, k = ids.shape
+        x, ids, weights = x.contiguous(), ids.contiguous(), weights.contiguous()
         for tensor, kind, shape, name in (
             (x, torch.float32, (tokens, self.hidden), "x"),
             (ids, torch.int32, (tokens, k), "ids"),

@@ -25,7 +25,7 @@ def feed(runner: Runner, sequence: Sequence, ids: list[int], chunk: int = 1 << 3
 
 @pytest.fixture(params=["minimax_m2", "llama"])
 def runner(request: Any, minimax: Any, llama: Any) -> Runner:
-    case = minimax(store="f32") if request.param == "minimax_m2" else llama({"other": "Q8_0"})
+    case = minimax(store="f32") if request.param == "minimax_m2" else llama({"other": "F32"})
     loaded: Runner = case.load()
     return loaded
 

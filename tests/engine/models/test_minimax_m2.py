@@ -85,7 +85,7 @@ def test_sixteen_greedy_tokens_agree_with_the_oracle(minimax, bound, store, leng
                 assert int(logits.argmax()) == token
                 decided += 1
         (logits,) = runner.step([Row(sequence, [token], want_logits=True)])
-    if cpu.active_isa() == "avx512_bf16":
+    if cpu.active_isa() in ("avx512_bf16", "amx"):
         # The same may have happened to an earlier token that this one looks at.
         assert beyond <= 4
         assert decided >= 4
