@@ -7,11 +7,12 @@
 namespace kt {
 namespace {
 
-constexpr int kTileDepth = 32;             // columns that one tile instruction multiplies
-constexpr int kTileBytes = 1024;           // of one tile register
-constexpr int kBlockRows = 2 * kTileRows;  // activation rows of a block
-constexpr int kSliceTiles = 16;            // tiles of depth for which the sums stay in registers
-constexpr int kAhead = 2;                  // tiles of depth that activations are asked for ahead
+constexpr int kTileDepth = 32;                   // columns that one tile instruction multiplies
+constexpr int kTileBytes = 1024;                 // of one tile register
+constexpr int kBlockRows = 2 * kTileRows;        // activation rows of a block
+constexpr int kSliceTiles = 16;                  // tiles of depth for which the sums stay in registers
+constexpr size_t kSweepBytes = size_t{3} << 19;  // of a second-level cache of 2 MiB
+constexpr int kAhead = 2;                        // tiles of depth that activations are asked for ahead
 constexpr int kSliceBytes = kSliceTiles * kTileBytes;
 
 // The operand of ldtilecfg.
@@ -178,7 +179,7 @@ struct TilePanel {
   }
 
   static constexpr PanelKernels kernels() {
-    return {kActBf16, kBlockRows, tile_block_bytes, arrange_tiles, scratch_bytes, multiply};
+    return {kActBf16, kBlockRows, tile_block_bytes, arrange_tiles, scratch_bytes, multiply, kSweepBytes};
   }
 };
 

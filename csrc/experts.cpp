@@ -128,7 +128,8 @@ void Experts::forward(const float* x, const Routing& routing, float* y) const {
   // the workspace stays in the tens of megabytes.
   constexpr size_t kRowsPerPass = 4096;
   const bool panels = path_.panel.rows > 0;
-  const auto sweep = static_cast<size_t>(panels ? sweep_rows(path_.panel) : path_.gemv_rows);
+  const auto sweep = static_cast<size_t>(
+      panels ? sweep_rows(path_.panel, std::max(hidden_depth_, intermediate_depth_)) : path_.gemv_rows);
   std::vector<Piece> pieces;
   size_t pass_begin = 0;
   for (size_t i = 0; i < routes.size();) {

@@ -8,8 +8,8 @@ namespace {
 
 constexpr long kSerialPreparation = 2;  // with so few tokens the caller prepares them before the team starts
 
-size_t sums_bytes(const FormatKernels& path) {
-  const int rows = path.panel.rows ? std::max(sweep_rows(path.panel), path.gemv_rows) : path.gemv_rows;
+size_t sums_bytes(const FormatKernels& path, int depth) {
+  const int rows = path.panel.rows ? std::max(sweep_rows(path.panel, depth), path.gemv_rows) : path.gemv_rows;
   return static_cast<size_t>(rows) * kTileRows * sizeof(float);
 }
 
@@ -82,7 +82,8 @@ void Experts::Pass::lay_out(const float* x) {
   }
   const size_t scratch =
       std::max(panel_scratch(path_, layer_.hidden_depth_), panel_scratch(path_, layer_.intermediate_depth_));
-  team_.reserve_scratch(scratch + 4 * sums_bytes(path_));
+  team_.reserve_scratch(scratch +
+                        4 * sums_bytes(path_, std::max(layer_.hidden_depth_, layer_.intermediate_depth_)));
 }
 
 void Experts::Pass::prepare_token(const float* x, long token, bool panel) const {
@@ -108,7 +109,8 @@ void Experts::Pass::inner_item(long item, const Part& part, uint8_t* scratch) co
   const long pairs = (part.inner.end - part.inner.begin + 1) / 2;
   const auto p = static_cast<size_t>(item / pairs);
   const Piece& piece = pieces_[p];
-  const size_t sums = sums_bytes(path_) / sizeof(float);
+  const size_t sums =
+      sums_bytes(path_, std::max(layer_.hidden_depth_, layer_.intermediate_depth_)) / sizeof(float);
   auto* gate_sums =
       reinterpret_cast<float*>(scratch + std::max(panel_scratch(path_, layer_.hidden_depth_),
                                                   panel_scratch(path_, layer_.intermediate_depth_)));
@@ -147,27 +149,33 @@ void Experts::Pass::add_rows(const Piece& piece, long tile, const float* sums, f
   }
 }
 
-// Two tiles of hidden rows, all pieces in order.
+// outer_pairs_ times two tiles of hidden rows, all pieces in order. Several pairs share a piece's activations
+// while they are in the cache.
 void Experts::Pass::outer_item(long item, const Part& part, uint8_t* scratch, float* y) const {
-  const long tile = part.outer.begin + item * 2;
-  const bool two = tile + 1 < part.outer.end;
+  const long first = part.outer.begin + item * outer_pairs_ * 2;
+  const long last = std::min(first + outer_pairs_ * 2, part.outer.end);
   auto* sums0 =
       reinterpret_cast<float*>(scratch + std::max(panel_scratch(path_, layer_.hidden_depth_),
                                                   panel_scratch(path_, layer_.intermediate_depth_)));
-  float* sums1 = sums0 + sums_bytes(path_) / sizeof(float);
+  float* sums1 =
+      sums0 + sums_bytes(path_, std::max(layer_.hidden_depth_, layer_.intermediate_depth_)) / sizeof(float);
   for (size_t p = 0; p < pieces_.size(); ++p) {
     const Piece& piece = pieces_[p];
-    const uint8_t* down = layer_.down_tile(part, piece.expert, tile);
-    const uint8_t* next = two ? down + layer_.down_bytes_ : nullptr;
-    if (piece.panel) {
-      path_.panel.multiply(down, next, layer_.intermediate_depth_, h_panels_[p], piece.rows, scratch, sums0,
-                           sums1);
-    } else {
-      path_.gemv(down, layer_.intermediate_depth_, h_rows_.data() + piece.first, piece.rows, sums0);
-      if (two) path_.gemv(next, layer_.intermediate_depth_, h_rows_.data() + piece.first, piece.rows, sums1);
+    for (long tile = first; tile < last; tile += 2) {
+      const bool two = tile + 1 < last;
+      const uint8_t* down = layer_.down_tile(part, piece.expert, tile);
+      const uint8_t* next = two ? down + layer_.down_bytes_ : nullptr;
+      if (piece.panel) {
+        path_.panel.multiply(down, next, layer_.intermediate_depth_, h_panels_[p], piece.rows, scratch, sums0,
+                             sums1);
+      } else {
+        path_.gemv(down, layer_.intermediate_depth_, h_rows_.data() + piece.first, piece.rows, sums0);
+        if (two)
+          path_.gemv(next, layer_.intermediate_depth_, h_rows_.data() + piece.first, piece.rows, sums1);
+      }
+      add_rows(piece, tile, sums0, y);
+      if (two) add_rows(piece, tile + 1, sums1, y);
     }
-    add_rows(piece, tile, sums0, y);
-    if (two) add_rows(piece, tile + 1, sums1, y);
   }
 }
 
@@ -180,12 +188,17 @@ void Experts::Pass::run(const float* x, float* y) {
     else
       team_.for_all(tokens_, [&](long token, int) { prepare_token(x, token, panel); });
   }
+  // With panels, a worker's share of the hidden rows is cut into few items, yet enough for an even end.
+  constexpr long kItemsPerWorker = 3, kMostPairs = 8;
+  const auto blocks = static_cast<long>(panel_blocks_.size());
+  if (blocks)
+    outer_pairs_ = std::clamp(layer_.outer_tiles_ / 2 / (kItemsPerWorker * team_.size()), 1l, kMostPairs);
   std::vector<long> inner, outer;
   for (const Part& part : layer_.parts_) {
     inner.push_back((part.inner.end - part.inner.begin + 1) / 2 * static_cast<long>(pieces_.size()));
-    outer.push_back((part.outer.end - part.outer.begin + 1) / 2);
+    const long pairs = (part.outer.end - part.outer.begin + 1) / 2;
+    outer.push_back((pairs + outer_pairs_ - 1) / outer_pairs_);
   }
-  const auto blocks = static_cast<long>(panel_blocks_.size());
   if (blocks) team_.for_all(blocks, [&](long i, int) { arrange(static_cast<size_t>(i), true); });
   team_.for_each(inner, [&](int group, long item, int worker) {
     inner_item(item, layer_.parts_[static_cast<size_t>(group)], team_.scratch(worker));

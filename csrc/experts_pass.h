@@ -43,6 +43,7 @@ class Experts::Pass {
   const std::vector<Piece>& pieces_;
   std::vector<Route> routes_;
   long tokens_;
+  long outer_pairs_ = 1;       // pairs of tiles of hidden rows in an item
   Activation activations_[2];  // of pieces that are computed by rows, as a panel
   uint8_t* prepared_[2] = {nullptr,
                            nullptr};  // tokens so prepared; null when x is read as it is, or not needed

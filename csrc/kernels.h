@@ -108,6 +108,9 @@ struct PanelKernels {
   // one behind the other; c0 and c1 have room for whole blocks, what lies behind `rows` rows has no meaning.
   void (*multiply)(const uint8_t* tile0, const uint8_t* tile1, int depth, const uint8_t* blocks, int rows,
                    uint8_t* scratch, float* c0, float* c1);
+  // Bytes of blocks that one sweep should not exceed, because activations are read once for each pair of
+  // tiles and have to come from the second-level cache; 0: no limit.
+  size_t sweep_bytes;
 };
 
 // One weight format in one numeric mode.

@@ -203,7 +203,7 @@ struct ConvertedPanel {
 template <Activation activation, int kRows, int kChunk, int kPerDword, ConvertFn convert, GemmFn gemm>
 constexpr PanelKernels converted_panel() {
   using Panel = ConvertedPanel<kRows, kChunk, kPerDword, convert, gemm>;
-  return {activation, kRows, Panel::block_bytes, Panel::arrange, Panel::scratch_bytes, Panel::multiply};
+  return {activation, kRows, Panel::block_bytes, Panel::arrange, Panel::scratch_bytes, Panel::multiply, 0};
 }
 
 [[maybe_unused]] void install_shared(Kernels& table) {

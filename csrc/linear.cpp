@@ -110,7 +110,7 @@ void Linear::forward_panels(const float* x, long tokens, float* y, bool add) con
   const long blocks = panel_blocks(panel, tokens);
   uint8_t* arranged = team_->workspace(static_cast<size_t>(blocks) * block_bytes);
 
-  const int sweep = sweep_rows(panel);
+  const int sweep = sweep_rows(panel, depth_);
   const size_t sums_bytes = static_cast<size_t>(sweep) * kTileRows * sizeof(float);
   const size_t scratch_bytes = (panel.scratch_bytes(depth_) + 63) / 64 * 64;
   team_->reserve_scratch(std::max(scratch_bytes + 2 * sums_bytes, stride * static_cast<size_t>(panel.rows)));

@@ -253,7 +253,13 @@ size_t activation_bytes(Activation activation, int depth) {
   }
 }
 
-int sweep_rows(const PanelKernels& panel) { return panel.rows ? 480 / panel.rows * panel.rows : 0; }
+int sweep_rows(const PanelKernels& panel, int depth) {
+  constexpr int kMostRows = 480;
+  if (!panel.rows) return 0;
+  size_t blocks = static_cast<size_t>(kMostRows / panel.rows);
+  if (panel.sweep_bytes) blocks = std::clamp<size_t>(panel.sweep_bytes / panel.block_bytes(depth), 1, blocks);
+  return static_cast<int>(blocks) * panel.rows;
+}
 
 long panel_blocks(const PanelKernels& panel, long rows) { return (rows + panel.rows - 1) / panel.rows; }
 

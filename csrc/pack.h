@@ -64,9 +64,9 @@ size_t tile_bytes(Format format, int depth);
 // Bytes of one prepared activation row, rounded up to whole cache lines.
 size_t activation_bytes(Activation activation, int depth);
 
-// Rows of one sweep of a panel path; more rows are cut into pieces, to keep the sums in the second-level
-// cache.
-int sweep_rows(const PanelKernels& panel);
+// Rows of one sweep of a panel path at this depth; more rows are cut into pieces, to keep the sums in the
+// second-level cache, and the activations too where the path names their limit.
+int sweep_rows(const PanelKernels& panel, int depth);
 
 // Blocks that this many rows fill.
 long panel_blocks(const PanelKernels& panel, long rows);
