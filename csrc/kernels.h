@@ -110,7 +110,7 @@ struct PanelKernels {
                    uint8_t* scratch, float* c0, float* c1);
   // Bytes of blocks that one sweep should not exceed, because activations are read once for each pair of
   // tiles and have to come from the second-level cache; 0: no limit.
-  size_t sweep_bytes;
+  size_t sweep_bytes = 0;
 };
 
 // One weight format in one numeric mode.
