@@ -11,7 +11,7 @@ namespace {
 constexpr int kIntPassRows = 4;   // rows of int8 per pass of gemv
 constexpr int kIntPanelRows = 4;  // 4 x 16 sums of 16 bits fill 8 of 16 registers
 constexpr int kIntPanelTiles = 1;
-constexpr int kFastGemvRows = 4, kExactGemvRows = 4;
+constexpr int kFastGemvRows = 16, kExactGemvRows = 4;
 
 Words low_nibbles(Words w) {
   const __m256i mask = _mm256_set1_epi8(15);
@@ -62,6 +62,9 @@ Rows bf16_to_rows(const uint8_t* p) {
   return {half(p), half(p + 16)};
 }
 
+// Sums are kept in the order written: the compiler would add products up as a tree, and so keep all of them.
+KT_INLINE void in_order(Words& sum) { __asm__("" : "+x"(sum.low), "+x"(sum.high)); }
+
 // dots[t][m] = sum over words kFirst .. kFirst + kCount of a block of weights times bytes of x, where word w
 // is multiplied with the four bytes at x[m] + w * kStride. Weights are Source::word, of at most Source::kPeak
 // and not negative, or any signed bytes if kPeak is 0.
@@ -83,6 +86,7 @@ KT_INLINE void dot(const uint8_t* const (&data)[kWidth], const int8_t* const (&x
         const __m256i c = _mm256_madd_epi16(a, ones), d = _mm256_madd_epi16(b, ones);
         dots[0][m].low = w == kFirst ? c : _mm256_add_epi32(dots[0][m].low, c);
         dots[0][m].high = w == kFirst ? d : _mm256_add_epi32(dots[0][m].high, d);
+        in_order(dots[0][m]);
       }
     }
   } else {
@@ -103,6 +107,7 @@ KT_INLINE void dot(const uint8_t* const (&data)[kWidth], const int8_t* const (&x
         const __m256i b = _mm256_maddubs_epi16(words.high, four);
         sums[m].low = i % kRun == 0 ? a : _mm256_add_epi16(sums[m].low, a);
         sums[m].high = i % kRun == 0 ? b : _mm256_add_epi16(sums[m].high, b);
+        in_order(sums[m]);
         if (i % kRun == kRun - 1) {
           const __m256i c = _mm256_madd_epi16(sums[m].low, ones), d = _mm256_madd_epi16(sums[m].high, ones);
           dots[0][m].low = i < kRun ? c : _mm256_add_epi32(dots[0][m].low, c);

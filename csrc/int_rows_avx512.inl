@@ -106,6 +106,8 @@ KT_INLINE void dot(const uint8_t* const (&data)[kWidth], const int8_t* const (&x
         const __m512i right = Source::kPeak ? four : _mm512_mask_sub_epi8(four, negative[t], zero, four);
         const __m512i products = _mm512_maddubs_epi16(words[t], right);
         sums[t][m] = i % kRun == 0 ? products : _mm512_add_epi16(sums[t][m], products);
+        // In the order written: the compiler would add products up as a tree, and so keep all of them.
+        __asm__("" : "+v"(sums[t][m]));
         if (i % kRun == kRun - 1) {
           const __m512i wide = _mm512_madd_epi16(sums[t][m], ones);
           dots[t][m].all = i < kRun ? wide : _mm512_add_epi32(dots[t][m].all, wide);

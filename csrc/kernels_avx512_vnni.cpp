@@ -11,7 +11,28 @@
 #include "kernels_int.inl"
 
 namespace kt {
+namespace {
 
-void install_avx512_vnni(Kernels& table) { install_int_formats(table); }
+double int8_peak(long iterations) {
+  __m512i acc[16];
+  const __m512i left = _mm512_set1_epi8(1), right = left;
+  KT_UNROLL
+  for (int i = 0; i < 16; ++i) acc[i] = _mm512_setzero_si512();
+  for (long n = 0; n < iterations; ++n) {
+    KT_UNROLL
+    for (int i = 0; i < 16; ++i) {
+      acc[i] = _mm512_dpbusd_epi32(acc[i], left, right);
+      __asm__ volatile("" : "+v"(acc[i]));
+    }
+  }
+  return 16.0 * 128.0 * static_cast<double>(iterations);
+}
+
+}  // namespace
+
+void install_avx512_vnni(Kernels& table) {
+  install_int_formats(table);
+  table.int8_peak = int8_peak;
+}
 
 }  // namespace kt

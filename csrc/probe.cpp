@@ -37,8 +37,9 @@ double read_bandwidth(Team& team, size_t bytes, int passes) {
   return best;
 }
 
-double fma_peak(Team& team, bool bf16, double seconds) {
-  const auto function = bf16 ? team.kernels().fma_bf16 : team.kernels().fma_f32;
+namespace {
+
+double peak(Team& team, double (*function)(long), double seconds) {
   if (!function) return 0;
   const auto guard = team.lock();
   std::vector<double> rate(static_cast<size_t>(team.size()));
@@ -55,5 +56,13 @@ double fma_peak(Team& team, bool bf16, double seconds) {
   for (double r : rate) total += r;
   return total;
 }
+
+}  // namespace
+
+double fma_peak(Team& team, bool bf16, double seconds) {
+  return peak(team, bf16 ? team.kernels().fma_bf16 : team.kernels().fma_f32, seconds);
+}
+
+double int8_peak(Team& team, double seconds) { return peak(team, team.kernels().int8_peak, seconds); }
 
 }  // namespace kt
