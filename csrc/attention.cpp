@@ -9,7 +9,7 @@
 namespace kt {
 namespace {
 
-constexpr long kSplit = 1024;     // positions of one task when a single row looks at a long history
+constexpr long kSplit = 512;      // positions of one task when a single row looks at a long history
 constexpr int kTaskQueries = 96;  // queries that share a block of keys, as far as there are so many
 constexpr int kTaskHeads = 32;    // and query heads among them
 constexpr long kSerialWork =
@@ -46,14 +46,15 @@ std::vector<Task> cut(const Step& step, const AttentionShape& shape) {
     for (long first = 0; first < count; first += rows_per_task) {
       const long rows = std::min(rows_per_task, count - first);
       const long last = segment.past + first + rows;  // positions that the last row sees
-      const long start = shape.window ? std::max(0l, segment.past + first + 1 - shape.window) : 0;
+      const long start =
+          shape.window ? std::max(0l, segment.past + first + 1 - shape.window) / kTileRows * kTileRows : 0;
       const long splits = count == 1 ? std::max(1l, (last - start + kSplit - 1) / kSplit) : 1;
       for (int head = 0; head < shape.heads;) {
         const int kv_head = head / group, heads = std::min(kTaskHeads, (kv_head + 1) * group - head);
         for (long s = 0; s < splits; ++s)
-          tasks.push_back({&segment, kv_head, head, heads, first, rows, start + (last - start) * s / splits,
-                           start + (last - start) * (s + 1) / splits, splits > 1 ? partial++ : 0,
-                           static_cast<int>(splits)});
+          tasks.push_back({&segment, kv_head, head, heads, first, rows, start + s * kSplit,
+                           splits > 1 ? std::min(last, start + (s + 1) * kSplit) : last,
+                           splits > 1 ? partial++ : 0, static_cast<int>(splits)});
         head += heads;
       }
     }
@@ -158,13 +159,19 @@ void run(Team& team, const Step& step, const Work& work) {
   }
 }
 
-void check_slots(const Step& step, long tokens) {
+void check_slots(const Step& step, long tokens, long align) {
   for (const Segment& segment : step.segments)
-    for (const Slots& run : segment.runs)
+    for (const Slots& run : segment.runs) {
+      const bool last = &run == &segment.runs.back();
+      if (run.first % align != 0 || (!last && run.count % align != 0) || tokens % align != 0)
+        throw std::invalid_argument("slots lie in whole blocks of " + std::to_string(align) +
+                                    ", but a run of " + std::to_string(run.count) + " begins at " +
+                                    std::to_string(run.first) + " of " + std::to_string(tokens));
       if (run.first < 0 || run.first + run.count > tokens)
         throw std::invalid_argument("slots " + std::to_string(run.first) + " to " +
                                     std::to_string(run.first + run.count) + " lie outside a cache of " +
                                     std::to_string(tokens) + " tokens");
+    }
 }
 
 // Calls job(row) for each row of the step, with the team when there are many.
@@ -205,7 +212,7 @@ void Step::check_and_place() {
 
 void attend_grouped(Team& team, const Step& step, const AttentionShape& shape, float* qkv, float* keys,
                     float* values, long tokens, float* out) {
-  check_slots(step, tokens);
+  check_slots(step, tokens, kTileRows);
   const auto guard = team.lock();
   const long rotated = shape.heads + shape.kv_heads;
   const long width = rotated * shape.key_dim + static_cast<long>(shape.kv_heads) * shape.value_dim;
@@ -219,20 +226,20 @@ void attend_grouped(Team& team, const Step& step, const AttentionShape& shape, f
     const float* key = at + static_cast<long>(shape.heads) * shape.key_dim;
     const float* value = at + rotated * shape.key_dim;
     for (long head = 0; head < shape.kv_heads; ++head) {
-      std::memcpy(keys + (head * tokens + slot) * shape.key_dim, key + head * shape.key_dim,
-                  static_cast<size_t>(shape.key_dim) * sizeof(float));
+      float* to = keys + (head * tokens + slot / kTileRows * kTileRows) * shape.key_dim + slot % kTileRows;
+      for (int k = 0; k < shape.key_dim; ++k) to[k * kTileRows] = key[head * shape.key_dim + k];
       std::memcpy(values + (head * tokens + slot) * shape.value_dim, value + head * shape.value_dim,
                   static_cast<size_t>(shape.value_dim) * sizeof(float));
     }
   });
   run(team, step,
-      {shape, qkv, width, keys, values, tokens * shape.key_dim, tokens * shape.value_dim, shape.key_dim,
+      {shape, qkv, width, keys, values, tokens * shape.key_dim, tokens * shape.value_dim, 0,
        shape.value_dim, out, static_cast<long>(shape.heads) * shape.value_dim});
 }
 
 void attend_latent(Team& team, const Step& step, const AttentionShape& shape, const float* queries,
                    const float* new_keys, float* cache, long tokens, float* out) {
-  check_slots(step, tokens);
+  check_slots(step, tokens, 1);
   const auto guard = team.lock();
   each_row(team, step, [&](long row) {
     std::memcpy(cache + step.slots[static_cast<size_t>(row)] * shape.key_dim, new_keys + row * shape.key_dim,

@@ -37,8 +37,9 @@ struct AttentionShape {
 
 // Grouped-query attention. `qkv` is [rows][(heads + kv_heads) * key_dim + kv_heads * value_dim] and is
 // changed: the first 2 * half values of each query and key head are rotated. `keys` is
-// [kv_heads][tokens][key_dim], `values` likewise; new keys and values are written to them. `out` is
-// [rows][heads * value_dim].
+// [kv_heads][tokens / 16][key_dim][16], so that the scores of 16 positions are computed side by side;
+// `values` is [kv_heads][tokens][value_dim]. New keys and values are written to them. `out` is [rows][heads *
+// value_dim].
 void attend_grouped(Team& team, const Step& step, const AttentionShape& shape, float* qkv, float* keys,
                     float* values, long tokens, float* out);
 

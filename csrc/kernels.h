@@ -132,13 +132,15 @@ struct AttendTask {
   const float* queries;  // row r, head g at queries + r * query_stride + g * key_dim
   long query_stride;
   int rows, group;
-  const float* keys;  // slot s at keys + s * key_stride, and its value at values + s * value_stride
-  const float* values;
+  const float*
+      keys;  // slot s at keys + s * key_stride; or, if that is 0, 16 slots together: number k of slot s at
+             // keys + (s / 16 * key_dim + k) * 16 + s % 16. Runs then begin at multiples of 16.
+  const float* values;  // slot s at values + s * value_stride
   long key_stride, value_stride;
   int key_dim, value_dim;
   const Slots* runs;  // the slots of positions 0, 1, ... in order
   int run_count;
-  long begin, end;  // the positions that are looked at
+  long begin, end;  // the positions that are looked at; begin is a multiple of 16
   long position;    // of row 0; row r sees positions up to position + r
   long window;      // and of those the last `window` only; 0: all
   float scale;      // of the scores

@@ -78,21 +78,21 @@ void multiply_matrices(const float* a, int lda, const float* b, long ldb, float*
   }
 }
 
-// scores[query][kKeys] of `count` keys; few queries look at the keys as they lie, many share a transposed
-// copy.
-void score_keys(const AttendTask& task, const float* queries, const float* keys, int count, float* turned,
+// scores[query][kKeys] of `count` keys from a slot on. Keys that lie one by one are transposed first.
+void score_keys(const AttendTask& task, const float* queries, long slot, int count, float* turned,
                 float* scores) {
   const int many = task.rows * task.group, depth = task.key_dim;
-  if (many < 4) {
-    for (int j = 0; j < count; ++j)
-      for (int i = 0; i < many; ++i)
-        scores[i * kKeys + j] = dot(queries + i * depth, keys + j * task.key_stride, depth);
+  const int blocks = (count + kTileRows - 1) / kTileRows;
+  if (task.key_stride == 0) {
+    for (int b = 0; b < blocks; ++b)
+      multiply_blocks(queries, depth, task.keys + (slot / kTileRows + b) * kTileRows * depth, kTileRows,
+                      scores + b * kTileRows, kKeys, many, depth, false);
     return;
   }
-  const int padded = (count + kTileRows - 1) / kTileRows * kTileRows;
-  for (int j = 0; j < padded; ++j)
+  const float* keys = task.keys + slot * task.key_stride;
+  for (int j = 0; j < blocks * kTileRows; ++j)
     for (int k = 0; k < depth; ++k) turned[k * kKeys + j] = j < count ? keys[j * task.key_stride + k] : 0.0f;
-  multiply_matrices(queries, depth, turned, kKeys, scores, kKeys, many, padded, depth, false);
+  multiply_matrices(queries, depth, turned, kKeys, scores, kKeys, many, blocks * kTileRows, depth, false);
 }
 
 // Turns one query's scores into weights, after taking what it has seen so far to the new largest score.
@@ -132,8 +132,7 @@ long clamp(long value, long low, long high) { return value < low ? low : value >
 // One stretch of neighbouring slots, of positions from `first` on.
 void attend_run(const AttendTask& task, const float* queries, long slot, long first, int count, float* turned,
                 float* scores) {
-  const float* keys = task.keys + slot * task.key_stride;
-  score_keys(task, queries, keys, count, turned, scores);
+  score_keys(task, queries, slot, count, turned, scores);
   for (int r = 0; r < task.rows; ++r) {
     const long seen = task.position + r + 1;  // positions that the row may look at, itself included
     const int end = static_cast<int>(clamp(seen - first, 0, count));

@@ -143,7 +143,7 @@ def attend(  # noqa: PLR0917 (what attends to what)
         step: From `make_step`.
         shape: Heads.
         qkv: ``[rows, (heads + 2 * kv_heads) * head_dim]``: queries, keys and values; changed.
-        cache: One layer's ``[2, kv_heads, tokens, head_dim]``, written in place.
+        cache: One layer's keys and values, of the shape that `KvCache` gives them; written in place.
         sinks: ``[heads]``, a score of each head that takes part in the softmax without a value.
 
     Returns:

@@ -59,7 +59,7 @@ def attention(queries, keys, values, past, *, scale, window=0, sinks=None):
     ("heads", "kv_heads", "dim", "rotary"), [(4, 4, 16, 16), (6, 2, 64, 32), (9, 3, 24, 2), (3, 1, 40, 40)]
 )
 @pytest.mark.parametrize(
-    "runs", [[[(0, 64)], [(64, 128)]], [[(64, 100), (10, 40)], [(0, 10), (100, 110), (40, 60)]]]
+    "runs", [[[(0, 64)], [(64, 128)]], [[(64, 96), (16, 64)], [(0, 16), (112, 128), (96, 112)]]]
 )
 def test_each_sequence_sees_itself_up_to_each_token(
     team, rng, heads, kv_heads, dim, rotary, interleaved, runs
@@ -99,8 +99,10 @@ def test_each_sequence_sees_itself_up_to_each_token(
 @pytest.mark.parametrize(("window", "with_sinks"), [(0, False), (0, True), (100, False), (1500, True)])
 def test_a_long_history_with_window_and_sinks(team, rng, new, window, with_sinks):
     heads, kv_heads, dim, past = 8, 2, 32, 4000
-    cache = torch.tensor(rng.normal(size=(2, kv_heads, past + new, dim)), dtype=torch.float32)
+    slots = (past + new + 15) // 16 * 16
+    cache = torch.tensor(rng.normal(size=(2, kv_heads, slots, dim)), dtype=torch.float32)
     before = cache.double().numpy().copy()
+    before[0] = before[0].reshape(kv_heads, -1, dim, 16).swapaxes(2, 3).reshape(kv_heads, slots, dim)
     qkv = torch.tensor(rng.normal(size=(new, (heads + 2 * kv_heads) * dim)), dtype=torch.float32)
     sinks = torch.tensor(rng.normal(size=heads) * 3, dtype=torch.float32) if with_sinks else None
     batch = make_batch([([0] * new, past, PageTable([(0, past + new)]), False)], CPU)
@@ -111,8 +113,8 @@ def test_a_long_history_with_window_and_sinks(team, rng, new, window, with_sinks
     one = ops.attend(Team(1, isa=team.isa), step, shape, qkv.clone(), cache, sinks)
     assert torch.equal(got, one)
     rows = qkv.double().numpy().reshape(new, -1, dim)
-    before[0][:, past:] = rows[:, heads : heads + kv_heads].swapaxes(0, 1)
-    before[1][:, past:] = rows[:, heads + kv_heads :].swapaxes(0, 1)
+    before[0][:, past : past + new] = rows[:, heads : heads + kv_heads].swapaxes(0, 1)
+    before[1][:, past : past + new] = rows[:, heads + kv_heads :].swapaxes(0, 1)
     expected = attention(
         rows[:, :heads],
         before[0].swapaxes(0, 1),
@@ -190,11 +192,15 @@ def test_router_agrees_with_the_torch_one(team, rng, tokens, score, groups, reno
 
 
 def test_wrong_shapes_and_slots_are_refused(team):
-    batch = make_batch([([0], 0, PageTable([(100, 164)]), False)], CPU)
+    batch = make_batch([([0], 0, PageTable([(112, 176)]), False)], CPU)
     step = ops.make_step(batch, torch.empty(1, 0), torch.empty(1, 0), interleaved=False)
     cache = torch.zeros(2, 1, 64, 16)
     with pytest.raises(ValueError, match="lie outside a cache of 64 tokens"):
         ops.attend(team, step, ops.AttentionShape(2, 1, 16), torch.zeros(1, 64), cache)
+    batch = make_batch([([0], 20, PageTable([(0, 8), (16, 64)]), False)], CPU)
+    scattered = ops.make_step(batch, torch.empty(1, 0), torch.empty(1, 0), interleaved=False)
+    with pytest.raises(ValueError, match="whole blocks of 16, but a run of 8 begins at 0"):
+        ops.attend(team, scattered, ops.AttentionShape(2, 1, 16), torch.zeros(1, 64), cache)
     with pytest.raises(ValueError, match="attention of"):
         ops.attend(team, step, ops.AttentionShape(2, 1, 16), torch.zeros(1, 60), cache)
     with pytest.raises(ValueError, match="contiguous float32"):
