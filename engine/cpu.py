@@ -140,9 +140,7 @@ class Team:
         return _csrc.fma_peak(self._native, bf16, seconds)
 
     def int8_peak(self, *, seconds: float = 0.1) -> float:
-        """Measured peak of signed-byte products summed to 32 bits, in operations per second (a product and its sum
-        are two); 0 for the variant without vectors.
-        """
+        """Measured peak of signed-byte products in operations per second; 0 if the variant has no vectors."""
         return _csrc.int8_peak(self._native, seconds)
 
 
