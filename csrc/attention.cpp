@@ -233,8 +233,8 @@ void attend_grouped(Team& team, const Step& step, const AttentionShape& shape, f
     }
   });
   run(team, step,
-      {shape, qkv, width, keys, values, tokens * shape.key_dim, tokens * shape.value_dim, 0,
-       shape.value_dim, out, static_cast<long>(shape.heads) * shape.value_dim});
+      {shape, qkv, width, keys, values, tokens * shape.key_dim, tokens * shape.value_dim, 0, shape.value_dim,
+       out, static_cast<long>(shape.heads) * shape.value_dim});
 }
 
 void attend_latent(Team& team, const Step& step, const AttentionShape& shape, const float* queries,
