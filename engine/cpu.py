@@ -17,7 +17,24 @@ from numpy.typing import NDArray
 
 from engine import _csrc
 
-Format: TypeAlias = Literal["f32", "bf16", "fp8_block128", "fp8_channel", "mxfp8", "q4_1", "q8_0"]
+Format: TypeAlias = Literal[
+    "f32",
+    "bf16",
+    "fp8_block128",
+    "fp8_channel",
+    "mxfp8",
+    "mxfp4",
+    "int8",
+    "int4",
+    "int4_g32",
+    "int4_g128",
+    "q4_0",
+    "q4_1",
+    "q8_0",
+    "q4_k",
+    "q5_k",
+    "q6_k",
+]
 Mode: TypeAlias = Literal["exact", "fast"]
 Array: TypeAlias = torch.Tensor | NDArray[np.generic]
 

@@ -42,9 +42,11 @@ def checks(csrc: Any, team: Any, rng: np.random.Generator) -> Iterator[tuple[str
             yield f"linear  {fmt:12} {mode}", worst
     for fmt in ("fp8_block128", "fp8_channel", "mxfp8"):
         yield f"linear  {fmt:12} codes", cases.fp8_codes_error(csrc, team, fmt)
-    for fmt in oracle.EXPERT_FORMATS:
-        worst = max(cases.experts_error(csrc, team, rng, fmt, *shape) for shape in cases.expert_shapes(fmt))
-        yield f"experts {fmt:12} exact", worst
+    for fmt in oracle.FORMATS:
+        for mode in ("exact", "fast") if fmt in oracle.BLOCK_FORMATS else ("exact",):
+            shapes = cases.expert_shapes(fmt)
+            worst = max(cases.experts_error(csrc, team, rng, fmt, *shape, mode) for shape in shapes)
+            yield f"experts {fmt:12} {mode}", worst
 
 
 def main() -> int:

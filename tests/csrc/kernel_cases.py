@@ -18,17 +18,25 @@ import kernel_oracle as oracle
 TOKENS = (1, 2, 3, 5, 8, 17, 130)
 BLOCK_SHAPES = ((1, 32), (16, 64), (17, 96), (130, 160), (200, 288))
 PLAIN_SHAPES = (*BLOCK_SHAPES, (3, 1), (40, 6), (33, 131), (131, 257), (256, 640))
+SHAPES = {
+    32: BLOCK_SHAPES,
+    128: ((1, 128), (17, 384), (130, 256)),
+    256: ((1, 256), (17, 768), (130, 512)),
+}
 BLOCK_EXPERT_SHAPES = ((32, 32, 2, 1), (64, 96, 4, 2), (288, 160, 3, 3), (256, 384, 5, 2))
 EXPERT_SHAPES = ((6, 3, 2, 1), (64, 48, 4, 2), (130, 100, 3, 3), (257, 131, 2, 1), (256, 384, 5, 2))
 
 
 def shapes(fmt: str) -> tuple[tuple[int, int], ...]:
-    return BLOCK_SHAPES if fmt in oracle.WHOLE_BLOCKS else PLAIN_SHAPES
+    return SHAPES[oracle.WHOLE_BLOCKS[fmt]] if fmt in oracle.WHOLE_BLOCKS else PLAIN_SHAPES
 
 
 def expert_shapes(fmt: str) -> tuple[tuple[int, int, int, int], ...]:
     """Hidden, intermediate, experts, experts a token."""
-    return BLOCK_EXPERT_SHAPES if fmt in oracle.WHOLE_BLOCKS else EXPERT_SHAPES
+    align = oracle.WHOLE_BLOCKS.get(fmt, 1)
+    if align > 32:
+        return ((align, align, 2, 1), (2 * align, 3 * align, 3, 2))
+    return BLOCK_EXPERT_SHAPES if align == 32 else EXPERT_SHAPES
 
 
 def make_linear(csrc: Any, team: Any, weight: oracle.Weight, mode: str) -> Any:
@@ -76,13 +84,20 @@ def fp8_codes_error(csrc: Any, team: Any, fmt: str) -> float:
 
 
 def load_experts(
-    csrc: Any, team: Any, rng: np.random.Generator, fmt: str, hidden: int, intermediate: int, count: int
+    csrc: Any,
+    team: Any,
+    rng: np.random.Generator,
+    fmt: str,
+    hidden: int,
+    intermediate: int,
+    count: int,
+    mode: str = "exact",
 ) -> tuple[Any, list[list[oracle.Weight]]]:
     matrices = [
         [oracle.random_weight(rng, fmt, *shape) for _ in range(count)]
         for shape in ((intermediate, hidden), (intermediate, hidden), (hidden, intermediate))
     ]
-    layer = csrc.Experts(team, fmt, count, hidden, intermediate, "exact")
+    layer = csrc.Experts(team, fmt, count, hidden, intermediate, mode)
     for e in range(count):
         g, u, d = (m[e] for m in matrices)
         layer.load(e, g.data, u.data, d.data, g.scale, u.scale, d.scale)
@@ -110,8 +125,9 @@ def experts_error(
     intermediate: int,
     count: int,
     k: int,
+    mode: str = "exact",
 ) -> float:
-    layer, matrices = load_experts(csrc, team, rng, fmt, hidden, intermediate, count)
+    layer, matrices = load_experts(csrc, team, rng, fmt, hidden, intermediate, count, mode)
     worst = 0.0
     for tokens in TOKENS:
         x = activations(rng, tokens, hidden)
@@ -124,6 +140,6 @@ def experts_error(
             if not np.array_equal(y, layer.forward(x, ids, factors)):
                 return float("inf")
             expected, size = oracle.experts_forward(*matrices, x, ids, factors)
-            bound = oracle.experts_bound(size, fmt, team.isa, hidden, intermediate)
+            bound = oracle.experts_bound(size, fmt, team.isa, hidden, intermediate, mode)
             worst = max(worst, float((np.abs(y - expected) / bound).max()))
     return worst

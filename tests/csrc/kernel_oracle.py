@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import int_oracle
 import numpy as np
 from numpy.typing import NDArray
 
 F64 = NDArray[np.float64]
 
 FLOAT_FORMATS = ("f32", "bf16", "fp8_block128", "fp8_channel", "mxfp8")
-FORMATS = (*FLOAT_FORMATS, "q4_1", "q8_0")
-EXPERT_FORMATS = FLOAT_FORMATS
-BLOCK_FORMATS = ("q4_1", "q8_0")
+BLOCK_FORMATS = tuple(int_oracle.MAKERS)
 """With two numeric modes."""
-WHOLE_BLOCKS = {"mxfp8": 32, "q4_1": 32, "q8_0": 32}
+FORMATS = (*FLOAT_FORMATS, *BLOCK_FORMATS)
+WHOLE_BLOCKS = {"mxfp8": 32, **int_oracle.ALIGN}
 """Formats whose columns are a multiple of a block."""
 
 
@@ -26,6 +26,8 @@ class Weight:
     data: NDArray[np.uint8]
     scale: NDArray[np.generic] | None
     value: F64
+    terms: F64 | None = None
+    """Magnitude of the terms whose sum a value is, where it is computed as one."""
 
     @property
     def rows(self) -> int:
@@ -83,21 +85,8 @@ def random_weight(rng: np.random.Generator, fmt: str, rows: int, cols: int) -> W
         exponents = rng.integers(110, 135, (rows, cols // 32), dtype=np.uint8)
         value = fp8_e4m3(codes) * np.repeat(2.0 ** (exponents.astype(np.float64) - 127), 32, 1)
         return Weight(fmt, codes.reshape(-1), exponents, value)
-    blocks = cols // 32
-    d = (rng.uniform(0.001, 0.1, (rows, blocks, 1)) * rng.choice([-1, 1], (rows, blocks, 1))).astype(
-        np.float16
-    )
-    if fmt == "q4_1":
-        m = rng.uniform(-1, 0.1, (rows, blocks, 1)).astype(np.float16)
-        packed = rng.integers(0, 256, (rows, blocks, 16), dtype=np.uint8)
-        q = np.concatenate([packed & 15, packed >> 4], axis=2)
-        data = np.concatenate([d.view(np.uint8), m.view(np.uint8), packed], axis=2)
-        value = d.astype(np.float64) * q + m.astype(np.float64)
-    else:
-        signed = rng.integers(-128, 128, (rows, blocks, 32), dtype=np.int8)
-        data = np.concatenate([d.view(np.uint8), signed.view(np.uint8)], axis=2)
-        value = d.astype(np.float64) * signed
-    return Weight(fmt, np.ascontiguousarray(data).reshape(-1), None, value.reshape(rows, cols))
+    data, scale, value, terms = int_oracle.MAKERS[fmt](rng, rows, cols)
+    return Weight(fmt, np.ascontiguousarray(data), scale, value, terms)
 
 
 def uses_bf16_activations(fmt: str, isa: str) -> bool:
@@ -121,10 +110,8 @@ def linear_bound(weight: Weight, x: NDArray[np.float32], isa: str, mode: str) ->
     half a step per block.
     """
     magnitude = np.abs(x.astype(np.float64)) @ np.abs(weight.value).T
-    bound = (4 + 2 * np.sqrt(weight.cols)) * 2.0**-24 * magnitude
-    if weight.fmt == "q4_1":
-        # d*q and m are summed apart, so the terms can be larger than their sum.
-        bound = bound * 8
+    terms = magnitude if weight.terms is None else np.abs(x.astype(np.float64)) @ weight.terms.T
+    bound = (4 + 2 * np.sqrt(weight.cols)) * 2.0**-24 * terms
     if weight.fmt in BLOCK_FORMATS:
         t = x.shape[0]
         steps = 127 if mode == "fast" else 254 * 127
@@ -163,8 +150,13 @@ def experts_forward(
     return y, size
 
 
-def experts_bound(size: F64, fmt: str, isa: str, hidden: int, intermediate: int) -> F64:
-    """Largest error allowed, from `experts_forward`'s magnitude: float32 sums, and bf16 activations if used."""
-    unit = (4 + 2 * np.sqrt(max(hidden, intermediate))) * 2.0**-24
-    unit += bf16_rounding(fmt, isa)
+def experts_bound(size: F64, fmt: str, isa: str, hidden: int, intermediate: int, mode: str) -> F64:
+    """Largest error allowed, from `experts_forward`'s magnitude: float32 sums, and what activations are rounded to.
+
+    Integer activations err by half a step of the largest of 32. The largest of 32 is at most some twelve times the mean,
+    for products of two normal numbers as well.
+    """
+    unit = (4 + 2 * np.sqrt(max(hidden, intermediate))) * 2.0**-24 + bf16_rounding(fmt, isa)
+    if fmt in BLOCK_FORMATS:
+        unit = 8 * unit + 12 * 0.5 / (127 if mode == "fast" else 254 * 127)
     return 2 * unit * size + 1e-30
