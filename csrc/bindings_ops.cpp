@@ -26,11 +26,14 @@ T* at(Address address) {
 
 constexpr long kSerialRows = 4;  // so few rows are done by the caller alone
 
-void rms_norm(kt::Team& team, Address x, long rows, int width, long stride, Address weight, float eps,
-              Address out, long out_stride) {
+// A row is `groups` runs of `width` values, each with a norm of its own.
+void rms_norm(kt::Team& team, Address x, long rows, int groups, int width, long stride, Address weight,
+              float eps, Address out, long out_stride) {
   const auto one = [&](long row, int) {
-    team.kernels().rms_norm(at<const float>(x) + row * stride, at<const float>(weight), eps, width,
-                            at<float>(out) + row * out_stride);
+    const float* from = at<const float>(x) + row * stride;
+    float* to = at<float>(out) + row * out_stride;
+    for (int group = 0; group < groups; ++group, from += width, to += width)
+      team.kernels().rms_norm(from, at<const float>(weight), eps, width, to);
   };
   if (rows <= kSerialRows) {
     for (long row = 0; row < rows; ++row) one(row, 0);

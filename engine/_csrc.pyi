@@ -73,6 +73,7 @@ def rms_norm(
     team: Team,
     x: int,
     rows: int,
+    groups: int,
     width: int,
     stride: int,
     weight: int,

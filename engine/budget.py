@@ -13,7 +13,13 @@ from typing import Any
 
 from engine.errors import CheckpointError
 
-ARCHITECTURES = ("LlamaForCausalLM", "MiniMaxM2ForCausalLM")
+ARCHITECTURES = (
+    "LlamaForCausalLM",
+    "MiniMaxM2ForCausalLM",
+    "MixtralForCausalLM",
+    "Qwen3ForCausalLM",
+    "Qwen3MoeForCausalLM",
+)
 """The architectures that the engine runs and these formulas hold for (the keys of `engine.models.registry`)."""
 
 PAGE_TOKENS = 64

@@ -15,9 +15,6 @@ from engine.layers.linear import Linear
 from engine.router import Score
 from engine.weights.loader import Loader, Matrix
 
-KERNEL_FORMATS = ("f32", "bf16", "fp8_block128")
-"""Formats in which the expert kernels multiply."""
-
 
 @dataclass(frozen=True, slots=True)
 class Routing:
@@ -66,14 +63,11 @@ class Experts:
                     f"{matrix.stored.path}: {matrix.stored.name} is stored as {matrix.format.name}, but other "
                     f"experts of its layer as {stored.name}; mixed experts are not supported"
                 )
-        if stored.kernel is None or stored.kernel not in KERNEL_FORMATS:
-            raise CheckpointError(
-                f"{experts[0][0].stored.path}: experts stored as {stored.name} are not supported; "
-                "take the model in FP8, BF16 or F32"
-            )
         self.count = len(experts)
-        mode = cpu.choose_mode(stored.kernel, loader.numerics)
-        self._new = partial(cpu.ExpertLayer, team, stored.kernel, self.count, hidden, intermediate, mode=mode)
+        # A format that no kernel reads is converted to float32 at load.
+        kernel = stored.kernel or "f32"
+        mode = cpu.choose_mode(kernel, loader.numerics)
+        self._new = partial(cpu.ExpertLayer, team, kernel, self.count, hidden, intermediate, mode=mode)
         self._layer: cpu.ExpertLayer | None = None
         for number, expert in enumerate(experts):
             loader.later(
@@ -91,9 +85,10 @@ class Experts:
     def _load(self, number: int, gate: Matrix, up: Matrix, down: Matrix) -> None:
         if self._layer is None:
             self._layer = self._new()
-        self._layer.load(
-            number, gate.stored.raw, up.stored.raw, down.stored.raw, gate.scale, up.scale, down.scale
+        g, u, d = (
+            matrix.stored.raw if matrix.format.kernel else matrix.float32() for matrix in (gate, up, down)
         )
+        self._layer.load(number, g, u, d, gate.scale, up.scale, down.scale)
         for matrix in (gate, up, down):
             matrix.stored.forget()
 

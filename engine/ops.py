@@ -25,26 +25,40 @@ def _check(x: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def rms_norm(
-    team: Team, x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor | None = None
+    team: Team,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    out: torch.Tensor | None = None,
+    *,
+    groups: int = 1,
 ) -> torch.Tensor:
-    """``x / sqrt(mean(x^2) + eps) * weight`` over the last dimension.
+    """``x / sqrt(mean(x^2) + eps) * weight`` over each of the equal groups that a row is made of.
 
     Args:
         team: Shares the work of many rows.
-        x: ``[rows, width]``; rows may lie apart.
-        weight: ``[width]``.
+        x: ``[rows, groups * width]``; rows may lie apart.
+        weight: ``[width]``, the same for all groups.
         eps: Added to the mean.
         out: Where the result goes, of the shape of ``x`` (``x`` itself, to work in place); by default a new tensor.
+        groups: Groups a row, such as heads that each have a norm of their own.
+
+    Raises:
+        ValueError: Shapes don't fit, or the values of a row lie apart.
     """
-    rows, width = x.shape
+    rows, total = x.shape
+    width = weight.numel()
     if out is None:
-        out = torch.empty(rows, width)
-    if x.stride(1) != 1 or out.stride(1) != 1 or out.shape != x.shape or weight.numel() != width:
-        raise ValueError(f"norm of {tuple(x.shape)} to {tuple(out.shape)} with a weight of {weight.numel()}")
+        out = torch.empty(rows, total)
+    if x.stride(1) != 1 or out.stride(1) != 1 or out.shape != x.shape or groups * width != total:
+        raise ValueError(
+            f"norm of {tuple(x.shape)} in {groups} groups to {tuple(out.shape)} with a weight of {width}"
+        )
     _csrc.rms_norm(
         team.native,
         x.data_ptr(),
         rows,
+        groups,
         width,
         x.stride(0),
         weight.data_ptr(),

@@ -18,6 +18,6 @@ class RmsNorm:
         """The normalised ``x`` ``[rows, width]`` as a new tensor."""
         return ops.rms_norm(self._team, x, self._weight, self._eps)
 
-    def inplace(self, x: torch.Tensor) -> None:
-        """Normalise ``x`` ``[rows, width]``, whose rows may lie apart, where it lies."""
-        ops.rms_norm(self._team, x, self._weight, self._eps, out=x)
+    def inplace(self, x: torch.Tensor, *, groups: int = 1) -> None:
+        """Normalise each group of ``x`` ``[rows, groups * width]``, whose rows may lie apart, where it lies."""
+        ops.rms_norm(self._team, x, self._weight, self._eps, out=x, groups=groups)

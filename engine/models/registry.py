@@ -18,6 +18,9 @@ from engine.weights.loader import Loader
 ARCHITECTURES = {
     "LlamaForCausalLM": ("engine.models.llama", "Llama"),
     "MiniMaxM2ForCausalLM": ("engine.models.minimax_m2", "MiniMaxM2"),
+    "MixtralForCausalLM": ("engine.models.mixtral", "Mixtral"),
+    "Qwen3ForCausalLM": ("engine.models.qwen3", "Qwen3"),
+    "Qwen3MoeForCausalLM": ("engine.models.qwen3_moe", "Qwen3Moe"),
 }
 
 

@@ -29,8 +29,17 @@ _LAYER = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_gate_inp": "mlp.gate",
 }
-_ARCHITECTURES = {"llama": "LlamaForCausalLM"}
+_STACKED = {"ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj"}
+_MOST_EXPERTS = 1 << 16
+_ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3moe": "Qwen3MoeForCausalLM",
+}
 
 
 def hub_name(name: str) -> str:
@@ -65,11 +74,35 @@ def open_gguf(path: Path) -> tuple[dict[str, Any], dict[str, StoredTensor]]:
             f"{path} is one of {parts} parts of a model; join them with llama.cpp's "
             "`llama-gguf-split --merge` and load the result"
         )
-    tensors = {
-        hub_name(name): StoredTensor(name, file, row.type, row.shape, row.offset, row.offset + row.nbytes)
-        for name, row in header.tensors.items()
-    }
+    tensors: dict[str, StoredTensor] = {}
+    for name, row in header.tensors.items():
+        stored = StoredTensor(name, file, row.type, row.shape, row.offset, row.offset + row.nbytes)
+        tensors |= _experts(stored) or {hub_name(name): stored}
     return gguf_config(header), tensors
+
+
+def _experts(stacked: StoredTensor) -> dict[str, StoredTensor]:
+    """The matrices of a tensor that stacks a layer's experts ``[experts, rows, columns]``, each a view of it.
+
+    Empty for any other tensor, and for one whose bytes cannot be shared out evenly.
+    """
+    match = re.fullmatch(r"blk\.(\d+)\.(\w+)\.weight", stacked.name)
+    if not match or match[2] not in _STACKED or len(stacked.shape) != 3:
+        return {}
+    count, size = stacked.shape[0], stacked.end - stacked.begin
+    if not 0 < count <= _MOST_EXPERTS or size % count:
+        return {}
+    return {
+        f"model.layers.{match[1]}.mlp.experts.{expert}.{_STACKED[match[2]]}.weight": StoredTensor(
+            f"{stacked.name}[{expert}]",
+            stacked.file,
+            stacked.dtype,
+            stacked.shape[1:],
+            stacked.begin + size // count * expert,
+            stacked.begin + size // count * (expert + 1),
+        )
+        for expert in range(count)
+    }
 
 
 def gguf_config(header: GgufHeader) -> dict[str, Any]:
@@ -90,6 +123,9 @@ def gguf_config(header: GgufHeader) -> dict[str, Any]:
         "rope_theta": "rope.freq_base",
         "rotary_dim": "rope.dimension_count",
         "vocab_size": "vocab_size",
+        "num_experts": "expert_count",
+        "num_experts_per_tok": "expert_used_count",
+        "moe_intermediate_size": "expert_feed_forward_length",
     }
     config = {
         ours: found[f"{architecture}.{key}"] for ours, key in keys.items() if f"{architecture}.{key}" in found
@@ -103,8 +139,9 @@ def gguf_config(header: GgufHeader) -> dict[str, Any]:
     return config | {
         "architectures": [_ARCHITECTURES.get(architecture, f"GGUF {architecture}")],
         "tie_word_embeddings": "output.weight" not in header.tensors,
-        # llama.cpp permutes the rows of q and k so that each rotated pair lies side by side.
-        "rope_interleaved": True,
+        # llama.cpp permutes the rows of llama's q and k so that each rotated pair lies side by side.
+        "rope_interleaved": architecture == "llama",
+        "norm_topk_prob": True,  # what llama.cpp does for every mixture of experts that is run here
     }
 
 

@@ -158,6 +158,25 @@ def test_norm_agrees_with_float64(team, rng, eps, scale, shape):
     assert torch.equal(buffer[:, shape[1] :], x)
 
 
+@pytest.mark.parametrize("rows", [1, 4, 9])
+@pytest.mark.parametrize(("groups", "width"), [(5, 48), (3, 33), (8, 1)])
+def test_norm_of_each_group_in_rows_that_lie_apart(team, rng, rows, groups, width):
+    x = torch.tensor(rng.normal(size=(rows, groups * width + 7)), dtype=torch.float32)
+    weight = torch.tensor(rng.normal(size=width), dtype=torch.float32)
+    wide = x.double().numpy()[:, : groups * width].reshape(rows, groups, width)
+    expected = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-3) * weight.double().numpy()
+    rest = x[:, groups * width :].clone()
+    part = x[:, : groups * width]
+    ops.rms_norm(team, part, weight, 1e-3, out=part, groups=groups)
+    np.testing.assert_allclose(part.numpy(), expected.reshape(rows, -1), rtol=2e-6, atol=1e-12)
+    assert torch.equal(x[:, groups * width :], rest)
+
+
+def test_norm_refuses_groups_that_do_not_make_up_a_row(team):
+    with pytest.raises(ValueError, match=r"in 3 groups .* weight of 5"):
+        ops.rms_norm(team, torch.ones(2, 16), torch.ones(5), 1e-3, groups=3)
+
+
 @pytest.mark.parametrize("rows", [1, 7])
 def test_silu_product_agrees_with_float64(team, rng, rows):
     both = torch.tensor(rng.normal(size=(rows, 2 * 77)) * 10, dtype=torch.float32)

@@ -1,0 +1,134 @@
+"""Small random Qwen3, Qwen3-MoE and Mixtral checkpoints, with transformers as the oracle of what they compute."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+import transformers
+
+from tests.engine.conftest import Case, Recipe, Tensors, _store, randomize, save_shards
+
+FAMILIES = {"qwen3": "Qwen3", "qwen3_moe": "Qwen3Moe", "mixtral": "Mixtral"}
+
+
+def _settings(family: str, r: Recipe) -> dict[str, Any]:
+    common = {
+        "vocab_size": r.vocab,
+        "hidden_size": r.hidden,
+        "intermediate_size": r.intermediate,
+        "num_hidden_layers": r.layers,
+        "num_attention_heads": r.heads,
+        "num_key_value_heads": r.kv_heads,
+        "head_dim": r.head_dim,
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-4,
+        "rope_theta": 20000.0,
+        "tie_word_embeddings": False,
+    }
+    chosen = {"num_experts_per_tok": r.top_k}
+    if family == "qwen3_moe":
+        own = {"num_experts": r.experts, "moe_intermediate_size": r.intermediate, "norm_topk_prob": True}
+        return common | chosen | own | {"intermediate_size": 2 * r.intermediate} | r.config
+    if family == "mixtral":
+        return common | chosen | {"num_local_experts": r.experts, "sliding_window": None} | r.config
+    return common | r.config
+
+
+def _oracle(family: str, settings: dict[str, Any], seed: int) -> Any:
+    config = getattr(transformers, FAMILIES[family] + "Config")(**settings)
+    model = getattr(transformers, FAMILIES[family] + "ForCausalLM")
+    extra = {} if family == "qwen3" else {"experts_implementation": "eager"}
+    oracle = model._from_config(config, attn_implementation="eager", **extra).eval()
+    randomize(oracle, seed)
+    return oracle
+
+
+def make_hub(folder: Path, family: str, recipe: Recipe) -> Case:
+    """A checkpoint as the hub has it: a file for each expert's matrix."""
+    r, settings = recipe, _settings(family, recipe)
+    oracle = _oracle(family, settings, r.seed)
+    parts = ("w1", "w3", "w2") if family == "mixtral" else ("gate_proj", "up_proj", "down_proj")
+    moe = "block_sparse_moe" if family == "mixtral" else "mlp"
+    hub: Tensors = {}
+    for name, value in oracle.state_dict().items():
+        named = name.replace(".mlp.", f".{moe}.")
+        kept = name.endswith(("norm.weight", "embed_tokens.weight", "lm_head.weight", "mlp.gate.weight"))
+        if name.endswith("experts.gate_up_proj"):
+            for e in range(r.experts):
+                for part, rows in (
+                    (parts[0], slice(0, r.intermediate)),
+                    (parts[1], slice(r.intermediate, None)),
+                ):
+                    _store(hub, named.replace("gate_up_proj", f"{e}.{part}.weight"), value[e, rows], r.store)
+        elif name.endswith("experts.down_proj"):
+            for e in range(r.experts):
+                _store(hub, named.replace("down_proj", f"{e}.{parts[2]}.weight"), value[e], r.store)
+        else:
+            _store(hub, named, value, "bf16" if kept and r.store == "fp8" else r.store)
+    config = settings | {"architectures": [FAMILIES[family] + "ForCausalLM"]}
+    if r.store == "fp8":
+        config["quantization_config"] = {
+            "quant_method": "fp8", "fmt": "float8_e4m3fn", "weight_block_size": [128, 128],
+        }  # fmt: skip
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    save_shards(hub, folder, r.shards, index=r.index)
+    return Case(folder, oracle, config)
+
+
+def make_gguf(path: Path, family: str, recipe: Recipe, kinds: dict[str, str]) -> Case:
+    """A GGUF file as llama.cpp writes it, experts stacked; ``kinds`` gives a tensor's type by its name's stem."""
+    r, settings = recipe, _settings(family, recipe)
+    oracle = _oracle(family, settings, r.seed)
+    architecture = family.replace("_", "")
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_block_count(r.layers)
+    writer.add_context_length(512)
+    writer.add_embedding_length(r.hidden)
+    writer.add_feed_forward_length(settings["intermediate_size"])
+    writer.add_head_count(r.heads)
+    writer.add_head_count_kv(r.kv_heads)
+    writer.add_key_length(r.head_dim)
+    writer.add_value_length(r.head_dim)
+    writer.add_rope_freq_base(20000.0)
+    writer.add_layer_norm_rms_eps(1e-4)
+    writer.add_token_list([f"t{i}" for i in range(r.vocab)])
+    if family == "qwen3_moe":
+        writer.add_expert_count(r.experts)
+        writer.add_expert_used_count(r.top_k)
+        writer.add_expert_feed_forward_length(r.intermediate)
+
+    names = gguf.get_tensor_name_map(
+        gguf.MODEL_ARCH.QWEN3MOE if family == "qwen3_moe" else gguf.MODEL_ARCH.QWEN3, r.layers
+    )
+    for name, value in oracle.state_dict().items():
+        at = name.removesuffix("mlp.experts.gate_up_proj").removesuffix("mlp.experts.down_proj")
+        if name.endswith("experts.gate_up_proj"):
+            block = f"blk.{at.split('.')[2]}."
+            _write(writer, block + "ffn_gate_exps", value[:, : r.intermediate], kinds)
+            _write(writer, block + "ffn_up_exps", value[:, r.intermediate :], kinds)
+        elif name.endswith("experts.down_proj"):
+            _write(writer, f"blk.{at.split('.')[2]}.ffn_down_exps", value, kinds)
+        else:
+            _write(writer, names.get_name(name.removesuffix(".weight")), value, kinds)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return Case(path, oracle, {})
+
+
+def _write(writer: gguf.GGUFWriter, stem: str, value: torch.Tensor, kinds: dict[str, str]) -> None:
+    """Put a tensor into the file, and what was stored back into the oracle's own tensor."""
+    kept = value.ndim == 1 or stem.endswith("ffn_gate_inp")
+    kind = "F32" if kept else kinds.get(stem.rsplit(".", maxsplit=1)[-1], kinds["other"])
+    number = gguf.GGMLQuantizationType[kind]
+    data = gguf.quants.quantize(np.ascontiguousarray(value.numpy()), number)
+    exact = np.array(gguf.quants.dequantize(data, number), dtype=np.float32)
+    value.copy_(torch.from_numpy(exact).view(value.shape))
+    writer.add_tensor(stem + ".weight", data, raw_dtype=number)

@@ -1,0 +1,125 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from engine.errors import CheckpointError
+from engine.runner import Row
+from tests.engine.conftest import Case, Recipe
+from tests.engine.models.families import FAMILIES, make_gguf, make_hub
+
+
+def prompt(length: int, seed: int = 0) -> list[int]:
+    return torch.randint(0, 300, (length,), generator=torch.Generator().manual_seed(length + seed)).tolist()
+
+
+def last_logits(runner: Any, ids: list[int]) -> torch.Tensor:
+    sequence = runner.open_sequence()
+    (logits,) = runner.step([Row(sequence, ids, want_logits=True)])
+    runner.close_sequence(sequence)
+    return logits
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Case]:
+    made: dict[str, Case] = {}
+
+    def make(family: str, **recipe: Any) -> Case:
+        key = repr((family, sorted(recipe.items())))
+        if key not in made:
+            made[key] = make_hub(tmp_path_factory.mktemp(family) / "model", family, Recipe(**recipe))
+        return made[key]
+
+    return make
+
+
+@pytest.mark.parametrize("length", [1, 17, 130])
+@pytest.mark.parametrize("store", ["fp8", "bf16", "f32"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_agree_with_the_oracle(hub, bound, family, store, length):
+    case = hub(family, store=store, seed=3)
+    ids = prompt(length)
+    expected = case.logits(ids)[-1]
+    error = (last_logits(case.load(), ids) - expected).abs().max()
+    assert error <= bound(expected, bf16_weights=store != "f32")
+
+
+ODD = {"hidden": 160, "intermediate": 72, "heads": 6, "kv_heads": 2, "head_dim": 48, "layers": 3}
+
+
+@pytest.mark.parametrize("sizes", [ODD | {"experts": 5, "top_k": 1}, ODD | {"experts": 7, "top_k": 7}])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_odd_sizes_agree_with_the_oracle(hub, bound, family, sizes):
+    case = hub(family, store="f32", seed=8, **sizes)
+    ids = prompt(33)
+    expected = case.logits(ids)[-1]
+    error = (last_logits(case.load(), ids) - expected).abs().max()
+    assert error <= bound(expected, layers=3, bf16_weights=False)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sixteen_greedy_tokens_agree_with_the_oracle(hub, bound, family):
+    case = hub(family, store="f32", seed=11)
+    ids = prompt(17, seed=5)
+    runner = case.load()
+    sequence = runner.open_sequence()
+    (logits,) = runner.step([Row(sequence, ids, want_logits=True)])
+    decided = 0
+    for token, oracle in case.greedy(ids, 16):
+        error = bound(oracle, bf16_weights=False)
+        assert (logits - oracle).abs().max() <= error
+        if oracle.topk(2).values.diff().abs() > 2 * error:
+            assert int(logits.argmax()) == token
+            decided += 1
+        (logits,) = runner.step([Row(sequence, [token], want_logits=True)])
+    assert decided >= 14
+
+
+def test_the_weights_of_the_experts_are_normalised_only_if_asked_for(hub, bound):
+    case = hub("qwen3_moe", store="f32", seed=4, config={"norm_topk_prob": False})
+    other = hub("qwen3_moe", store="f32", seed=4)
+    ids = prompt(17)
+    expected = case.logits(ids)[-1]
+    assert (last_logits(case.load(), ids) - expected).abs().max() <= bound(expected, bf16_weights=False)
+    wrong = (last_logits(other.load(), ids) - expected).abs().max()
+    assert wrong > 10 * bound(expected, bf16_weights=False)
+
+
+KINDS = [
+    {"other": "F32"},
+    {"other": "BF16"},
+    {"other": "F16"},
+    {"other": "Q8_0"},
+    {"other": "Q4_1", "token_embd": "Q8_0", "attn_v": "Q8_0", "output": "F16"},
+]
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids=lambda kinds: kinds["other"])
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe"])
+def test_gguf_logits_agree_with_the_oracle(tmp_path, bound, family, kinds):
+    case = make_gguf(tmp_path / "model.gguf", family, Recipe(seed=6), kinds)
+    ids = prompt(17)
+    expected = case.logits(ids)[-1]
+    error = (last_logits(case.load(), ids) - expected).abs().max()
+    assert error <= bound(expected, bf16_weights=kinds["other"] == "BF16", integers=kinds["other"][0] == "Q")
+
+
+@pytest.mark.parametrize(
+    ("family", "change"),
+    [
+        ("qwen3", {"use_sliding_window": True}),
+        ("qwen3", {"attention_bias": True}),
+        ("qwen3_moe", {"mlp_only_layers": [0]}),
+        ("qwen3_moe", {"decoder_sparse_step": 2}),
+        ("qwen3_moe", {"num_experts_per_tok": 9}),
+        ("mixtral", {"sliding_window": 64}),
+    ],
+)
+def test_settings_that_would_be_computed_wrongly_are_refused(tmp_path, family, change):
+    case = make_hub(tmp_path / "model", family, Recipe(store="f32", layers=1))
+    (tmp_path / "model" / "config.json").write_text(json.dumps(case.config | change))
+    with pytest.raises(CheckpointError, match=next(iter(change))) as raised:
+        case.load()
+    assert "\n" not in str(raised.value)
