@@ -2,7 +2,8 @@
 
 transformers' own conversion is wrong for some files: for SmolLM2 it loses the splitting of digits and most control
 tokens. So the tokenizer is built here from the file's own fields, for the pre-tokenizers that are known to be right
-(compared string by string with llama.cpp's); any other is refused by name.
+(``smollm`` compared string by string with llama.cpp's, ``qwen2`` with transformers' class); any other is refused by
+name.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from engine.errors import EngineError
 from engine.gguf_header import GgufHeader, read_gguf_header
 
 _CONTROL = 3  # tokenizer.ggml.token_type of a token that is never text
+_USER_DEFINED = 4  # of one that is text, but is never cut or merged, such as Qwen3's <think>
 
 
 class TokenizerError(EngineError):
@@ -55,8 +57,8 @@ class GgufTokenizer:
         return None if number is None else self.tokenizer.id_to_token(number)
 
 
-def _smollm() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence(
+def _smollm(tokenizer: Tokenizer) -> None:
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Digits(individual_digits=True),
             pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=True),
@@ -64,8 +66,26 @@ def _smollm() -> pre_tokenizers.PreTokenizer:
     )
 
 
-PRE_TOKENIZERS: Mapping[str, Callable[[], pre_tokenizers.PreTokenizer]] = {"smollm": _smollm}
-"""``tokenizer.ggml.pre`` -> how text is cut before byte-pair merging."""
+_QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""How Qwen2 and Qwen3 cut text, from the ``tokenizer.json`` of the models."""
+
+
+def _qwen2(tokenizer: Tokenizer) -> None:
+    # The models were trained on composed characters (NFC); GGUF files do not say so, their makers leave it out.
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_QWEN2), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+PRE_TOKENIZERS: Mapping[str, Callable[[Tokenizer], None]] = {"smollm": _smollm, "qwen2": _qwen2}
+"""``tokenizer.ggml.pre`` -> sets how text is normalised and cut before byte-pair merging."""
 
 
 def build_tokenizer(source: GgufHeader | Path) -> GgufTokenizer:
@@ -92,7 +112,10 @@ def build_tokenizer(source: GgufHeader | Path) -> GgufTokenizer:
         )
     tokens = _strings(header, "tokenizer.ggml.tokens")
     merges = [_pair(header, merge) for merge in _strings(header, "tokenizer.ggml.merges")]
-    special = _special_ids(header, len(tokens))
+    special, whole = (
+        _ids_of_kind(header, _CONTROL, len(tokens)),
+        _ids_of_kind(header, _USER_DEFINED, len(tokens)),
+    )
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if len(vocabulary) != len(tokens):
         raise TokenizerError(f"{header.path}: the vocabulary holds a token twice; the file is damaged")
@@ -100,9 +123,10 @@ def build_tokenizer(source: GgufHeader | Path) -> GgufTokenizer:
         tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     except Exception as error:  # the library raises plain Exception for a merge of unknown tokens
         raise TokenizerError(f"{header.path}: the merges do not fit the vocabulary ({error})") from error
-    tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre]()
+    PRE_TOKENIZERS[pre](tokenizer)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(tokens[i], normalized=False, special=True) for i in special])
+    tokenizer.add_tokens([AddedToken(tokens[i], normalized=False, special=False) for i in whole])
 
     def token_id(name: str) -> int | None:
         number = fields.get(f"tokenizer.ggml.{name}_token_id")
@@ -137,8 +161,8 @@ def _pair(header: GgufHeader, merge: str) -> tuple[str, str]:
     return left, right
 
 
-def _special_ids(header: GgufHeader, count: int) -> tuple[int, ...]:
+def _ids_of_kind(header: GgufHeader, wanted: int, count: int) -> tuple[int, ...]:
     kinds: Any = header.metadata.get("tokenizer.ggml.token_type")
     if not isinstance(kinds, list) or len(kinds) != count:
         raise TokenizerError(f"{header.path}: tokenizer.ggml.token_type does not fit the vocabulary")
-    return tuple(number for number, kind in enumerate(kinds) if kind == _CONTROL)
+    return tuple(number for number, kind in enumerate(kinds) if kind == wanted)

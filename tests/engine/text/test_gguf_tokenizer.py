@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import pre_tokenizers
+from transformers import Qwen2Tokenizer
 
 from engine.errors import EngineError
 from engine.gguf_header import read_gguf_header
@@ -99,10 +101,64 @@ def test_a_small_tokenizer_merges_and_knows_control_tokens(write_gguf: WriteGguf
     assert (built.eos_id, built.bos_id, built.chat_template) == (0, None, None)
 
 
+def test_user_defined_tokens_stay_whole_and_are_text(write_gguf: WriteGguf) -> None:
+    kinds, tokens = [3, 1, 1, 1, 4], ["<s>", "a", "b", "ab", "<ab>"]
+    change = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": kinds}
+    built = build_tokenizer(write_gguf("t.gguf", FIELDS | change, TENSORS))
+    assert built.tokenizer.encode("ab<ab>b<s>").ids == [3, 4, 2, 0]
+    assert built.special_ids == (0,)
+    assert built.tokenizer.decode([3, 4, 2, 0], skip_special_tokens=True) == "ab<ab>b"
+
+
+@pytest.fixture(scope="module")
+def qwen(smollm2_gguf: Path) -> tuple[GgufTokenizer, Any]:
+    """A vocabulary under the name of Qwen's pre-tokenizer, and with it transformers' class for Qwen2 and Qwen3."""
+    header = read_gguf_header(smollm2_gguf)
+    ours = build_tokenizer(replace(header, metadata=header.metadata | {"tokenizer.ggml.pre": "qwen2"}))
+    tokens, merges = (header.metadata[f"tokenizer.ggml.{name}"] for name in ("tokens", "merges"))
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    return ours, Qwen2Tokenizer(vocab=vocabulary, merges=[tuple(merge.split(" ")) for merge in merges])
+
+
+PIECES = [
+    "it's",
+    "WE'LL",
+    "  1984",
+    "\r\n \n",
+    "\tx",
+    "e\u0301",
+    "\u00e9t\u00e9",
+    "\u4f60\u597d",
+    "!?\n\n",
+    " ",
+    "\u0663",
+    "a_b",
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=12).map("".join))
+def test_qwen_ids_are_those_of_its_published_tokenizer(qwen: tuple[GgufTokenizer, Any], text: str) -> None:
+    assume("<|" not in text)
+    ours, published = qwen
+    expected = published(text, add_special_tokens=False)["input_ids"]
+    assert ours.tokenizer.encode(text, add_special_tokens=False).ids == expected
+
+
+def test_qwen_composes_characters_and_cuts_unlike_smollm2(
+    qwen: tuple[GgufTokenizer, Any], smollm2: GgufTokenizer
+) -> None:
+    def ids(of: GgufTokenizer, text: str) -> list[int]:
+        return of.tokenizer.encode(text, add_special_tokens=False).ids
+
+    assert ids(qwen[0], "e\u0301") == ids(qwen[0], "\u00e9") != ids(smollm2, "e\u0301")
+    assert ids(qwen[0], "WE'LL\n\n\n!") != ids(smollm2, "WE'LL\n\n\n!")
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"tokenizer.ggml.pre": "qwen2"}, "pre-tokenizer 'qwen2' is not supported"),
+        ({"tokenizer.ggml.pre": "qwen9"}, "pre-tokenizer 'qwen9' is not supported"),
         ({"tokenizer.ggml.pre": None}, "pre-tokenizer None is not supported"),
         ({"tokenizer.ggml.model": "llama"}, "tokenizer of kind 'llama' is not supported"),
         ({"tokenizer.ggml.tokens": None}, r"tokenizer\.ggml\.tokens is missing"),
