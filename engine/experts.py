@@ -61,7 +61,7 @@ class Experts:
             if matrix.format is not stored:
                 raise CheckpointError(
                     f"{matrix.stored.path}: {matrix.stored.name} is stored as {matrix.format.name}, but other "
-                    f"experts of its layer as {stored.name}; mixed experts are not supported"
+                    f"experts of its layer as {stored.name}; take a file in which a layer's experts have one format"
                 )
         self.count = len(experts)
         # A format that no kernel reads is converted to float32 at load.

@@ -97,7 +97,9 @@ def _joinable(matrices: Sequence[Matrix]) -> bool:
     """Whether the rows can be stacked: one format, and scale blocks that do not straddle two matrices."""
     if any(matrix.format is not matrices[0].format for matrix in matrices):
         return False
-    return not matrices[0].format.scaled or all(matrix.rows % FP8_BLOCK == 0 for matrix in matrices[:-1])
+    return matrices[0].format.scale != "block" or all(
+        matrix.rows % FP8_BLOCK == 0 for matrix in matrices[:-1]
+    )
 
 
 class Embedding:
@@ -105,7 +107,7 @@ class Embedding:
 
     def __init__(self, loader: Loader, name: str, vocab: int, hidden: int) -> None:
         self.matrix = loader.matrix(name, vocab, hidden)
-        if self.matrix.format.scaled:
+        if self.matrix.format.scale:
             raise CheckpointError(
                 f"{self.matrix.stored.path}: {name} is stored as {self.matrix.format.name}; "
                 "an embedding is expected in BF16 or F32"

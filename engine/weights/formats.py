@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
-KernelFormat: TypeAlias = Literal["f32", "bf16", "fp8_block128", "q4_1", "q8_0"]
+KernelFormat: TypeAlias = Literal["f32", "bf16", "fp8_block128", "fp8_channel", "q4_1", "q8_0"]
 """Names under which `engine.cpu` knows the formats that it multiplies with."""
 
 FP8_BLOCK = 128
@@ -32,7 +32,7 @@ class Format:
         safetensors: The dtype's name in a safetensors header, or None.
         gguf: The type's name in a GGUF file, or None.
         kernel: The name under which `engine.cpu` multiplies with it, or None: then it is converted to float32.
-        scaled: Whether a second tensor holds a scale for each 128x128 block.
+        scale: What each number of a second tensor scales, a block of 128x128 or a row; None without such a tensor.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Format:
     safetensors: str | None
     gguf: str | None
     kernel: KernelFormat | None
-    scaled: bool = False
+    scale: Literal["block", "row"] | None = None
 
     def nbytes(self, count: int) -> int:
         """Bytes of ``count`` numbers, a multiple of `block`."""
@@ -51,7 +51,9 @@ class Format:
 F32 = Format("F32", 1, 4, "F32", "F32", "f32")
 F16 = Format("F16", 1, 2, "F16", "F16", None)
 BF16 = Format("BF16", 1, 2, "BF16", "BF16", "bf16")
-FP8 = Format("FP8", 1, 1, "F8_E4M3", None, "fp8_block128", scaled=True)
+FP8 = Format("FP8", 1, 1, "F8_E4M3", None, "fp8_block128", scale="block")
+FP8_ROWS = Format("FP8 with a scale for each row", 1, 1, None, None, "fp8_channel", scale="row")
+"""Told from `FP8` by the name of its scales; the header's dtype is the same."""
 Q4_1 = Format("Q4_1", 32, 20, None, "Q4_1", "q4_1")
 Q8_0 = Format("Q8_0", 32, 34, None, "Q8_0", "q8_0")
 
@@ -94,7 +96,7 @@ def dequantize(stored: Format, raw: Bytes, rows: int, columns: int, scale: Float
         raw: The bytes, of any shape.
         rows: Rows.
         columns: Columns, a multiple of the format's block.
-        scale: For FP8 the factors ``[ceil(rows/128), ceil(columns/128)]``.
+        scale: For FP8 the factors, ``[ceil(rows/128), ceil(columns/128)]`` or, one for each row, ``[rows]``.
     """
     flat = np.ascontiguousarray(raw).reshape(-1)
     values: Floats
@@ -104,13 +106,15 @@ def dequantize(stored: Format, raw: Bytes, rows: int, columns: int, scale: Float
         values = flat.view(np.float16).astype(np.float32)
     elif stored is BF16:
         values = (flat.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    elif stored is FP8:
+    elif stored is FP8 or stored is FP8_ROWS:
         values = _FP8_VALUES[flat]
     else:
         decode = {"Q4_1": _q4_1, "Q8_0": _q8_0}[stored.name]
         values = decode(flat.reshape(-1, stored.block_bytes))
     matrix: Floats = values.reshape(rows, columns)
-    if scale is not None:
+    if scale is not None and stored.scale == "row":
+        matrix = matrix * scale[:, None]
+    elif scale is not None:
         factors = np.repeat(np.repeat(scale, FP8_BLOCK, axis=0)[:rows], FP8_BLOCK, axis=1)[:, :columns]
         matrix = matrix * factors
     return matrix

@@ -18,7 +18,9 @@ from engine.progress import Progress, ProgressCallback
 from engine.weights.formats import (
     BY_GGUF,
     BY_SAFETENSORS,
+    FP8,
     FP8_BLOCK,
+    FP8_ROWS,
     Floats,
     Format,
     dequantize,
@@ -36,7 +38,7 @@ class Matrix:
         format: How its numbers lie in bytes.
         rows: Outputs.
         columns: Inputs.
-        scale: For FP8 the factors ``[ceil(rows/128), ceil(columns/128)]``.
+        scale: For FP8 the factors, ``[ceil(rows/128), ceil(columns/128)]`` or, one for each row, ``[rows]``.
     """
 
     stored: StoredTensor
@@ -97,9 +99,16 @@ class Loader:
                 f"{found.block} that {found.name} stores together; the file is damaged"
             )
         scale = None
-        if found.scaled:
-            blocks = (-(-rows // FP8_BLOCK), -(-columns // FP8_BLOCK))
-            scale = self._floats(name.removesuffix("weight") + "weight_scale_inv", blocks)
+        if found is FP8:
+            stem = name.removesuffix("weight")
+            by_row = self.checkpoint.tensors.get(stem + "weight_scale")
+            if by_row is not None:
+                found = FP8_ROWS
+                shape = (rows, 1) if len(by_row.shape) == 2 else (rows,)
+                scale = self._floats(stem + "weight_scale", shape).reshape(rows)
+            else:
+                blocks = (-(-rows // FP8_BLOCK), -(-columns // FP8_BLOCK))
+                scale = self._floats(stem + "weight_scale_inv", blocks)
         return Matrix(stored, found, rows, columns, scale)
 
     def vector(self, name: str, size: int) -> torch.Tensor:
@@ -155,7 +164,7 @@ class Loader:
         """A small tensor's float32 values."""
         stored = self._find(name, shape)
         found = self._format(stored)
-        if found.block != 1 or found.scaled:
+        if found.block != 1 or found.scale:
             raise CheckpointError(
                 f"{stored.path}: {name} is stored as {stored.dtype}; a plain float type is expected"
             )

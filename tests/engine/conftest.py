@@ -206,6 +206,11 @@ def _store(hub: Tensors, name: str, value: torch.Tensor, store: str) -> None:
     """Put a tensor into the checkpoint, and what was stored back into the oracle's own tensor."""
     if store == "fp8":
         hub[name], hub[name + "_scale_inv"], exact = block_fp8(value)
+    elif store.startswith("fp8_rows"):
+        scale = value.abs().amax(-1, keepdim=True) / 448
+        hub[name] = (value / scale).to(torch.float8_e4m3fn)
+        hub[name + "_scale"] = scale if store == "fp8_rows" else scale[:, 0]
+        exact = hub[name].float() * scale
     else:
         hub[name] = value.to({"bf16": torch.bfloat16, "f32": torch.float32}[store])
         exact = hub[name].float()

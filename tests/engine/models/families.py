@@ -13,6 +13,19 @@ import transformers
 
 from tests.engine.conftest import Case, Recipe, Tensors, _store, randomize, save_shards
 
+ROW_WEIGHTS = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False}
+QUANTIZATION: dict[str, dict[str, Any]] = {
+    "fp8": {"quant_method": "fp8", "fmt": "float8_e4m3fn", "weight_block_size": [128, 128]},
+    "fp8_rows": {
+        "quant_method": "compressed-tensors",
+        "format": "float-quantized",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": ROW_WEIGHTS}},
+        "ignore": ["lm_head"],
+    },
+    "fp8_rows_flat": {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0},
+}
+"""Stores of FP8 and what ``config.json`` says of them; flat means scales ``[rows]`` instead of ``[rows, 1]``."""
+
 FAMILIES = {"qwen3": "Qwen3", "qwen3_moe": "Qwen3Moe", "mixtral": "Mixtral"}
 
 
@@ -69,12 +82,10 @@ def make_hub(folder: Path, family: str, recipe: Recipe) -> Case:
             for e in range(r.experts):
                 _store(hub, named.replace("down_proj", f"{e}.{parts[2]}.weight"), value[e], r.store)
         else:
-            _store(hub, named, value, "bf16" if kept and r.store == "fp8" else r.store)
+            _store(hub, named, value, "bf16" if kept and r.store.startswith("fp8") else r.store)
     config = settings | {"architectures": [FAMILIES[family] + "ForCausalLM"]}
-    if r.store == "fp8":
-        config["quantization_config"] = {
-            "quant_method": "fp8", "fmt": "float8_e4m3fn", "weight_block_size": [128, 128],
-        }  # fmt: skip
+    if r.store in QUANTIZATION:
+        config["quantization_config"] = QUANTIZATION[r.store]
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     save_shards(hub, folder, r.shards, index=r.index)

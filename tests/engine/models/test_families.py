@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from engine.errors import CheckpointError
 from engine.runner import Row
 from tests.engine.conftest import Case, Recipe
-from tests.engine.models.families import FAMILIES, make_gguf, make_hub
+from tests.engine.models.families import FAMILIES, QUANTIZATION, ROW_WEIGHTS, make_gguf, make_hub
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:
@@ -36,7 +37,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Case]:
 
 
 @pytest.mark.parametrize("length", [1, 17, 130])
-@pytest.mark.parametrize("store", ["fp8", "bf16", "f32"])
+@pytest.mark.parametrize("store", ["fp8", "fp8_rows", "fp8_rows_flat", "bf16", "f32"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_agree_with_the_oracle(hub, bound, family, store, length):
     case = hub(family, store=store, seed=3)
@@ -104,6 +105,39 @@ def test_gguf_logits_agree_with_the_oracle(tmp_path, bound, family, kinds):
     expected = case.logits(ids)[-1]
     error = (last_logits(case.load(), ids) - expected).abs().max()
     assert error <= bound(expected, bf16_weights=kinds["other"] == "BF16", integers=kinds["other"][0] == "Q")
+
+
+def test_a_layer_whose_experts_differ_in_format_is_refused_by_name(tmp_path):
+    case = make_gguf(
+        tmp_path / "model.gguf", "qwen3_moe", Recipe(layers=1), {"other": "Q8_0", "ffn_down_exps": "Q4_1"}
+    )
+    with pytest.raises(
+        CheckpointError, match=r"ffn_down_exps\.weight\[0\] is stored as Q4_1.* as Q8_0; take a file"
+    ):
+        case.load()
+
+
+@pytest.mark.parametrize("columns", [2, 5])
+def test_scales_for_each_row_must_be_one_a_row(tmp_path, columns):
+    case = make_hub(tmp_path / "model", "qwen3", Recipe(store="fp8_rows", layers=1))
+    file, name = case.path / "model.safetensors", "model.layers.0.mlp.down_proj.weight_scale"
+    tensors = load_file(file)
+    tensors[name] = tensors[name].repeat(1, columns)
+    save_file(tensors, file)
+    with pytest.raises(CheckpointError, match=rf"{name} has the shape \[192, {columns}\]"):
+        case.load()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"num_bits": 4}, {"type": "int"}, {"strategy": "tensor"}, {"strategy": "block"}, {"symmetric": False}],
+)
+def test_other_compressed_tensors_are_refused(tmp_path, change):
+    case = make_hub(tmp_path / "model", "qwen3", Recipe(store="fp8_rows", layers=1))
+    asked = QUANTIZATION["fp8_rows"] | {"config_groups": {"group_0": {"weights": ROW_WEIGHTS | change}}}
+    (case.path / "config.json").write_text(json.dumps(case.config | {"quantization_config": asked}))
+    with pytest.raises(CheckpointError, match="quantised with compressed-tensors"):
+        case.load()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.weights.formats import BF16, F16, F32, FP8, Q4_1, Q8_0, dequantize
+from engine.weights.formats import BF16, F16, F32, FP8, FP8_ROWS, Q4_1, Q8_0, dequantize
 
 
 @pytest.mark.parametrize(("stored", "kind"), [(Q4_1, "Q4_1"), (Q8_0, "Q8_0"), (F16, "F16"), (BF16, "BF16")])
@@ -36,3 +36,11 @@ def test_fp8_scales_belong_to_blocks_of_128_with_partial_ones_at_the_edges(rows,
     for row in range(0, rows, 31):
         for column in range(0, columns, 17):
             assert scaled[row, column] == plain[row, column] * scale[row // 128, column // 128]
+
+
+def test_fp8_scales_of_rows():
+    random = np.random.default_rng(3)
+    raw = random.integers(0, 0x7F, (5, 33), dtype=np.uint8)
+    scale = random.uniform(0.5, 2, 5).astype(np.float32)
+    expected = dequantize(FP8, raw, 5, 33) * scale.reshape(5, 1)
+    np.testing.assert_array_equal(dequantize(FP8_ROWS, raw, 5, 33, scale), expected)
