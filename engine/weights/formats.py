@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
-KernelFormat: TypeAlias = Literal["f32", "bf16", "fp8_block128", "fp8_channel", "q4_1", "q8_0"]
+KernelFormat: TypeAlias = Literal["f32", "bf16", "fp8_block128", "fp8_channel", "q4_0", "q4_1", "q8_0"]
 """Names under which `engine.cpu` knows the formats that it multiplies with."""
 
 FP8_BLOCK = 128
@@ -54,12 +54,20 @@ BF16 = Format("BF16", 1, 2, "BF16", "BF16", "bf16")
 FP8 = Format("FP8", 1, 1, "F8_E4M3", None, "fp8_block128", scale="block")
 FP8_ROWS = Format("FP8 with a scale for each row", 1, 1, None, None, "fp8_channel", scale="row")
 """Told from `FP8` by the name of its scales; the header's dtype is the same."""
+Q4_0 = Format("Q4_0", 32, 18, None, "Q4_0", "q4_0")
 Q4_1 = Format("Q4_1", 32, 20, None, "Q4_1", "q4_1")
 Q8_0 = Format("Q8_0", 32, 34, None, "Q8_0", "q8_0")
 
-FORMATS = (F32, F16, BF16, FP8, Q4_1, Q8_0)
+FORMATS = (F32, F16, BF16, FP8, Q4_0, Q4_1, Q8_0)
 BY_SAFETENSORS = {row.safetensors: row for row in FORMATS if row.safetensors}
 BY_GGUF = {row.gguf: row for row in FORMATS if row.gguf}
+
+
+def _q4_0(blocks: Bytes) -> Floats:
+    """Scale (float16), then 16 bytes: low nibbles are numbers 0..15, high ones 16..31, all with 8 added."""
+    scale = blocks[:, 0:2].copy().view(np.float16).astype(np.float32)
+    nibbles = np.concatenate([blocks[:, 2:] & 0x0F, blocks[:, 2:] >> 4], axis=1)
+    return (nibbles.astype(np.float32) - 8) * scale
 
 
 def _q4_1(blocks: Bytes) -> Floats:
@@ -109,7 +117,7 @@ def dequantize(stored: Format, raw: Bytes, rows: int, columns: int, scale: Float
     elif stored is FP8 or stored is FP8_ROWS:
         values = _FP8_VALUES[flat]
     else:
-        decode = {"Q4_1": _q4_1, "Q8_0": _q8_0}[stored.name]
+        decode = {"Q4_0": _q4_0, "Q4_1": _q4_1, "Q8_0": _q8_0}[stored.name]
         values = decode(flat.reshape(-1, stored.block_bytes))
     matrix: Floats = values.reshape(rows, columns)
     if scale is not None and stored.scale == "row":

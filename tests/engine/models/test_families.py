@@ -93,6 +93,7 @@ KINDS = [
     {"other": "BF16"},
     {"other": "F16"},
     {"other": "Q8_0"},
+    {"other": "Q4_0"},
     {"other": "Q4_1", "token_embd": "Q8_0", "attn_v": "Q8_0", "output": "F16"},
 ]
 

@@ -3,10 +3,12 @@ import numpy as np
 import pytest
 import torch
 
-from engine.weights.formats import BF16, F16, F32, FP8, FP8_ROWS, Q4_1, Q8_0, dequantize
+from engine.weights.formats import BF16, F16, F32, FP8, FP8_ROWS, Q4_0, Q4_1, Q8_0, dequantize
 
 
-@pytest.mark.parametrize(("stored", "kind"), [(Q4_1, "Q4_1"), (Q8_0, "Q8_0"), (F16, "F16"), (BF16, "BF16")])
+@pytest.mark.parametrize(
+    ("stored", "kind"), [(Q4_0, "Q4_0"), (Q4_1, "Q4_1"), (Q8_0, "Q8_0"), (F16, "F16"), (BF16, "BF16")]
+)
 def test_ggml_formats_agree_with_the_reference(stored, kind):
     values = np.random.default_rng(1).normal(size=(5, 96)).astype(np.float32) * 10
     number = gguf.GGMLQuantizationType[kind]
