@@ -1,7 +1,7 @@
 """Fresh weights in the formats of integers and what they mean, in numpy alone.
 
-Sources of the layouts: compressed-tensors' pack-quantized int4, GPTQ without act-order, OCP MXFP4 as gpt-oss stores it, and
-ggml-common.h. Each function returns the bytes of a checkpoint, its scales (or None), the exact values, and the
+Sources of the layouts: compressed-tensors' pack-quantized int4, GPTQ without act-order, OCP MXFP4 as gpt-oss stores
+it, and ggml-common.h. Each function returns the bytes of a checkpoint, its scales (or None), the exact values, and the
 magnitude of the terms whose sum a value is (integer times factor, and minimum), from which rounding errors follow.
 """
 

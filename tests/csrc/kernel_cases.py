@@ -139,7 +139,7 @@ def experts_error(
             y = layer.forward(x, ids, factors)
             if not np.array_equal(y, layer.forward(x, ids, factors)):
                 return float("inf")
-            expected, size = oracle.experts_forward(*matrices, x, ids, factors)
-            bound = oracle.experts_bound(size, fmt, team.isa, hidden, intermediate, mode)
+            expected, size, step = oracle.experts_forward(*matrices, x, ids, factors)
+            bound = oracle.experts_bound(size, step, fmt, team.isa, max(hidden, intermediate), mode)
             worst = max(worst, float((np.abs(y - expected) / bound).max()))
     return worst

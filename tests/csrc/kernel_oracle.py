@@ -122,7 +122,17 @@ def linear_bound(weight: Weight, x: NDArray[np.float32], isa: str, mode: str) ->
 
 
 def silu(x: F64) -> F64:
-    return x / (1 + np.exp(-x))
+    return x * 0.5 * (1 + np.tanh(x / 2))
+
+
+def block_sums(matrix: F64) -> F64:
+    """Sums of magnitudes of 32 columns, ``[rows, blocks]``; the last block may be partial."""
+    return np.add.reduceat(np.abs(matrix), np.arange(0, matrix.shape[1], 32), axis=1)
+
+
+def block_peaks(rows: F64) -> F64:
+    """Largest magnitude of 32 columns, ``[rows, blocks]``."""
+    return np.maximum.reduceat(np.abs(rows), np.arange(0, rows.shape[1], 32), axis=1)
 
 
 def experts_forward(
@@ -132,31 +142,42 @@ def experts_forward(
     x: NDArray[np.float32],
     ids: NDArray[np.int32],
     weights: NDArray[np.float32],
-) -> tuple[F64, F64]:
-    """The exact result and the magnitude that errors scale with: the same sum over absolute values."""
+) -> tuple[F64, F64, F64]:
+    """The exact result and two magnitudes that errors scale with.
+
+    The first is the same sum over absolute values, for roundings relative to each number; the second is what comes of
+    an error of half the largest of each 32 activations, for integer activations.
+    """
     y = np.zeros((x.shape[0], x.shape[1]))
-    size = np.zeros_like(y)
+    size, step = np.zeros_like(y), np.zeros_like(y)
     wide = x.astype(np.float64)
     for expert in range(len(gate)):
         tokens, choices = np.nonzero(ids == expert)
+        if not len(tokens):
+            continue
         rows, factor = wide[tokens], weights[tokens, choices].astype(np.float64)[:, None]
-        g, u = rows @ gate[expert].value.T, rows @ up[expert].value.T
-        g_size = np.abs(rows) @ np.abs(gate[expert].value).T
-        u_size = np.abs(rows) @ np.abs(up[expert].value).T
-        np.add.at(y, tokens, factor * ((silu(g) * u) @ down[expert].value.T))
-        # |d silu| <= 1.1 |dg|, so an error of one part in g_size or u_size grows by at most this.
-        h_size = 1.1 * g_size * np.abs(u) + np.abs(silu(g)) * u_size
-        np.add.at(size, tokens, np.abs(factor) * (h_size @ np.abs(down[expert].value).T))
-    return y, size
+        g_w, u_w, d_w = gate[expert].value, up[expert].value, down[expert].value
+        g, u = rows @ g_w.T, rows @ u_w.T
+        h = silu(g) * u
+        np.add.at(y, tokens, factor * (h @ d_w.T))
+        # |d silu| <= 1.1 |dg|, so an error of one part in a gate or up sum grows by at most this.
+        h_size = 1.1 * (np.abs(rows) @ np.abs(g_w).T) * np.abs(u) + np.abs(silu(g)) * (
+            np.abs(rows) @ np.abs(u_w).T
+        )
+        np.add.at(size, tokens, np.abs(factor) * (h_size @ np.abs(d_w).T))
+        peaks = 0.5 * block_peaks(rows)
+        h_step = 1.1 * (peaks @ block_sums(g_w).T) * np.abs(u) + np.abs(silu(g)) * (peaks @ block_sums(u_w).T)
+        total = h_step @ np.abs(d_w).T + 0.5 * block_peaks(h) @ block_sums(d_w).T
+        np.add.at(step, tokens, np.abs(factor) * total)
+    return y, size, step
 
 
-def experts_bound(size: F64, fmt: str, isa: str, hidden: int, intermediate: int, mode: str) -> F64:
-    """Largest error allowed, from `experts_forward`'s magnitude: float32 sums, and what activations are rounded to.
-
-    Integer activations err by half a step of the largest of 32. The largest of 32 is at most some twelve times the mean,
-    for products of two normal numbers as well.
-    """
-    unit = (4 + 2 * np.sqrt(max(hidden, intermediate))) * 2.0**-24 + bf16_rounding(fmt, isa)
+def experts_bound(size: F64, step: F64, fmt: str, isa: str, width: int, mode: str) -> F64:
+    """Largest error allowed, from `experts_forward`'s magnitudes: float32 sums of up to ``width`` products, and what
+    activations are rounded to."""
+    unit = (4 + 2 * np.sqrt(width)) * 2.0**-24 + bf16_rounding(fmt, isa)
+    bound = 2 * unit * size
     if fmt in BLOCK_FORMATS:
-        unit = 8 * unit + 12 * 0.5 / (127 if mode == "fast" else 254 * 127)
-    return 2 * unit * size + 1e-30
+        # Terms are larger than their sum where a value has an offset; of two errors, the product counts a little, too.
+        bound = 8 * bound + 1.2 * step / (127 if mode == "fast" else 254 * 127)
+    return bound + 1e-30
