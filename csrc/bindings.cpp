@@ -54,7 +54,7 @@ const void* checked_scale(const kt::ScaleLayout& layout, const std::string& name
 }
 
 // Raw weight bytes: any shape, so long as the number of bytes is right.
-kt::Source checked_source(kt::Format format, const char* name, const py::array& weight,
+kt::Source checked_source(kt::Format format, kt::Format stored, const char* name, const py::array& weight,
                           const std::optional<py::array>& scale, long rows, long columns) {
   if (rows < 1 || columns < 1 || rows > (1l << 30) || columns > (1l << 30))
     throw py::value_error(std::string(name) + " needs between 1 and 2^30 rows and columns, not " +
@@ -69,8 +69,12 @@ kt::Source checked_source(kt::Format format, const char* name, const py::array& 
     throw py::value_error(std::string(name) + " must be " + std::to_string(bytes) + " bytes (" +
                           std::to_string(rows) + " x " + std::to_string(columns) + " in " +
                           kt::format_name(format) + "), not " + std::to_string(weight.nbytes()));
-  return {format, static_cast<const uint8_t*>(weight.data()),
-          checked_scale(kt::storage(format).scale, name, scale, rows, columns), rows, columns};
+  return {format,
+          static_cast<const uint8_t*>(weight.data()),
+          checked_scale(kt::storage(format).scale, name, scale, rows, columns),
+          rows,
+          columns,
+          stored};
 }
 
 kt::Mode mode_from_name(const std::string& name) {
@@ -79,12 +83,25 @@ kt::Mode mode_from_name(const std::string& name) {
   return name == "fast" ? kt::kFast : kt::kExact;
 }
 
+// The format to store in: the source's own, or one that can be made from it.
+kt::Format stored_format(kt::Format source, const std::optional<std::string>& name) {
+  if (!name) return source;
+  const kt::Format stored = kt::format_from_name(*name);
+  if (stored != source && !kt::can_quantise(source, stored))
+    throw py::value_error("weights in " + std::string(kt::format_name(source)) + " cannot be stored as " +
+                          *name +
+                          "; f32, bf16, fp8_block128 and fp8_channel can, as int8, int4, q8_0 or int4_g32");
+  return stored;
+}
+
 std::unique_ptr<kt::Linear> make_linear(std::shared_ptr<kt::Team> team, const std::string& format_name,
                                         const py::array& weight, const std::optional<py::array>& scale,
-                                        long rows, long columns, const std::string& mode_name) {
+                                        long rows, long columns, const std::string& mode_name,
+                                        const std::optional<std::string>& store) {
   const kt::Format format = kt::format_from_name(format_name);
   const kt::Mode mode = mode_from_name(mode_name);
-  const kt::Source source = checked_source(format, "weight", weight, scale, rows, columns);
+  const kt::Source source =
+      checked_source(format, stored_format(format, store), "weight", weight, scale, rows, columns);
   py::gil_scoped_release unlocked;
   return std::make_unique<kt::Linear>(std::move(team), source, mode);
 }
@@ -103,22 +120,26 @@ py::array_t<float> linear_forward(const kt::Linear& linear, const py::array& x) 
 
 std::unique_ptr<kt::Experts> make_experts(std::shared_ptr<kt::Team> team, const std::string& format,
                                           int experts, long hidden, long intermediate,
-                                          const std::string& mode) {
+                                          const std::string& mode, const std::optional<std::string>& store) {
   for (long value : {static_cast<long>(experts), hidden, intermediate})
     if (value < 1 || value > (1l << 30))
       throw py::value_error("experts, hidden and intermediate must be between 1 and 2^30, not " +
                             std::to_string(value));
-  return std::make_unique<kt::Experts>(std::move(team), kt::format_from_name(format), mode_from_name(mode),
-                                       experts, hidden, intermediate);
+  const kt::Format source = kt::format_from_name(format);
+  return std::make_unique<kt::Experts>(std::move(team), source, stored_format(source, store),
+                                       mode_from_name(mode), experts, hidden, intermediate);
 }
 
 void experts_load(kt::Experts& layer, int expert, const py::array& gate, const py::array& up,
                   const py::array& down, const std::optional<py::array>& gate_scale,
                   const std::optional<py::array>& up_scale, const std::optional<py::array>& down_scale) {
   const long hidden = layer.hidden(), intermediate = layer.intermediate();
-  const kt::Source g = checked_source(layer.format(), "gate", gate, gate_scale, intermediate, hidden);
-  const kt::Source u = checked_source(layer.format(), "up", up, up_scale, intermediate, hidden);
-  const kt::Source d = checked_source(layer.format(), "down", down, down_scale, hidden, intermediate);
+  const kt::Source g =
+      checked_source(layer.source_format(), layer.format(), "gate", gate, gate_scale, intermediate, hidden);
+  const kt::Source u =
+      checked_source(layer.source_format(), layer.format(), "up", up, up_scale, intermediate, hidden);
+  const kt::Source d =
+      checked_source(layer.source_format(), layer.format(), "down", down, down_scale, hidden, intermediate);
   py::gil_scoped_release unlocked;
   layer.load(expert, g, u, d);
 }
@@ -179,13 +200,14 @@ PYBIND11_MODULE(_csrc, module) {
 
   py::class_<kt::Linear>(module, "Linear")
       .def(py::init(&make_linear), py::arg("team"), py::arg("format"), py::arg("weight"),
-           py::arg("scale").none(true), py::arg("rows"), py::arg("columns"), py::arg("mode"))
+           py::arg("scale").none(true), py::arg("rows"), py::arg("columns"), py::arg("mode"),
+           py::arg("store") = py::none())
       .def("forward", &linear_forward, py::arg("x"))
       .def_property_readonly("nbytes", &kt::Linear::bytes);
 
   py::class_<kt::Experts>(module, "Experts")
       .def(py::init(&make_experts), py::arg("team"), py::arg("format"), py::arg("experts"), py::arg("hidden"),
-           py::arg("intermediate"), py::arg("mode"))
+           py::arg("intermediate"), py::arg("mode"), py::arg("store") = py::none())
       .def("load", &experts_load, py::arg("expert"), py::arg("gate"), py::arg("up"), py::arg("down"),
            py::arg("gate_scale").none(true), py::arg("up_scale").none(true), py::arg("down_scale").none(true))
       .def("forward", &experts_forward, py::arg("x"), py::arg("ids"), py::arg("weights"))

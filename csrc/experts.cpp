@@ -9,10 +9,11 @@
 
 namespace kt {
 
-Experts::Experts(std::shared_ptr<Team> team, Format format, Mode mode, int count, long hidden,
+Experts::Experts(std::shared_ptr<Team> team, Format source, Format format, Mode mode, int count, long hidden,
                  long intermediate)
     : team_(std::move(team)),
       path_(team_->kernels().formats[format][mode]),
+      source_(source),
       format_(format),
       hidden_(hidden),
       intermediate_(intermediate),

@@ -22,7 +22,8 @@ class Experts {
  public:
   // Memory is reserved for all experts and taken by those that are
   // loaded.
-  Experts(std::shared_ptr<Team> team, Format format, Mode mode, int count, long hidden, long intermediate);
+  Experts(std::shared_ptr<Team> team, Format source, Format stored, Mode mode, int count, long hidden,
+          long intermediate);
 
   // gate and up are [intermediate][hidden], down is [hidden][intermediate]. Packs with the whole team; the
   // source bytes are not needed afterwards. Loading an expert again replaces it.
@@ -35,6 +36,7 @@ class Experts {
   bool loaded(int expert) const { return loaded_[static_cast<size_t>(expert)]; }
   long hidden() const { return hidden_; }
   long intermediate() const { return intermediate_; }
+  Format source_format() const { return source_; }
   Format format() const { return format_; }
   // Bytes of the experts loaded so far.
   size_t bytes() const;
@@ -59,7 +61,7 @@ class Experts {
 
   std::shared_ptr<Team> team_;
   const FormatKernels& path_;
-  Format format_;
+  Format source_, format_;
   long hidden_, intermediate_, inner_tiles_, outer_tiles_;
   int hidden_depth_, intermediate_depth_;
   size_t gate_bytes_, down_bytes_;

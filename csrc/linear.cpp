@@ -26,15 +26,15 @@ void store_rows(const float* sums, long count, long tile, long rows, float* y, b
 
 Linear::Linear(std::shared_ptr<Team> team, const Source& source, Mode mode)
     : team_(std::move(team)),
-      path_(team_->kernels().formats[source.format][mode]),
-      format_(source.format),
+      path_(team_->kernels().formats[source.stored][mode]),
+      format_(source.stored),
       rows_(source.rows),
       columns_(source.columns),
       tiles_(tile_count(source.rows)),
-      depth_(padded_depth(source.format, source.columns)),
-      tile_bytes_(tile_bytes(source.format, depth_)) {
+      depth_(padded_depth(source.stored, source.columns)),
+      tile_bytes_(tile_bytes(source.stored, depth_)) {
   if (!path_.gemv)
-    throw std::invalid_argument(std::string("weights in format ") + format_name(source.format) +
+    throw std::invalid_argument(std::string("weights in format ") + format_name(source.stored) +
                                 " are not supported");
   const auto guard = team_->lock();
   for (int group = 0; group < team_->groups(); ++group) {

@@ -222,6 +222,9 @@ const char* format_name(Format format) { return kNames[format]; }
 
 size_t source_row_bytes(Format format, long columns) {
   const Storage& row = storage(format);
+  if (!row.source_row_bytes)
+    throw std::invalid_argument(std::string("no checkpoint holds ") + format_name(format) +
+                                "; it is made at load from a format of floating-point numbers");
   if (columns % row.source_align != 0)
     throw std::invalid_argument(std::string(format_name(format)) + " rows consist of blocks of " +
                                 std::to_string(row.source_align) + " columns, but there are " +
@@ -264,12 +267,14 @@ int sweep_rows(const PanelKernels& panel, int depth) {
 long panel_blocks(const PanelKernels& panel, long rows) { return (rows + panel.rows - 1) / panel.rows; }
 
 bool pack_tile(const Source& source, long tile, uint8_t* out) {
+  if (source.stored != source.format) return quantise_tile(source, tile, out);
   return storage(source.format).pack(source, tile, padded_depth(source.format, source.columns), out);
 }
 
 std::string describe_fault(const Source& source) {
   const Storage& row = storage(source.format);
-  return row.describe ? row.describe(source) : "all numbers are finite";
+  return row.describe ? row.describe(source)
+                      : std::string("a ") + format_name(source.format) + " weight is not a finite number";
 }
 
 }  // namespace kt

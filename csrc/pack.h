@@ -14,6 +14,7 @@ struct Source {
   const void* scale;  // as the format's ScaleLayout says, or null
   long rows;
   long columns;
+  Format stored;  // how it is to be packed: as it is, or as an integer format made from it (quantise.cpp)
 };
 
 // Scales that lie apart from the weights: [ceil(rows / row_block)][ceil(columns / column_block)], the other
@@ -74,6 +75,11 @@ long panel_blocks(const PanelKernels& panel, long rows);
 // Packs rows [16 * tile, 16 * tile + 16). Returns false when the source holds a weight or scale that is not a
 // finite number; describe_fault then says where.
 bool pack_tile(const Source& source, long tile, uint8_t* out);
+
+// Formats that can be made from another, and the same for one of them.
+bool can_quantise(Format from, Format to);
+bool quantise_tile(const Source& source, long tile, uint8_t* out);
+
 std::string describe_fault(const Source& source);
 
 // Shared by the two tables.

@@ -29,6 +29,7 @@ class Linear:
         rows: int,
         columns: int,
         mode: str,
+        store: str | None = None,
     ) -> None: ...
     def forward(self, x: NDArray[np.float32]) -> NDArray[np.float32]: ...
     @property
@@ -36,7 +37,14 @@ class Linear:
 
 class Experts:
     def __init__(
-        self, team: Team, format: str, experts: int, hidden: int, intermediate: int, mode: str
+        self,
+        team: Team,
+        format: str,
+        experts: int,
+        hidden: int,
+        intermediate: int,
+        mode: str,
+        store: str | None = None,
     ) -> None: ...
     def load(
         self,

@@ -7,6 +7,7 @@ interpreter lock; calls that use the same team wait for each other.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
@@ -36,6 +37,8 @@ Format: TypeAlias = Literal[
     "q6_k",
 ]
 Mode: TypeAlias = Literal["exact", "fast"]
+Store: TypeAlias = Literal["int8", "int8_g32", "int4", "int4_g32"]
+"""Integer formats that are made at load, with one scale a row or (g32) one for 32 columns."""
 Array: TypeAlias = torch.Tensor | NDArray[np.generic]
 
 ISA_VARIABLE = "KT_CPU_ISA"
@@ -182,6 +185,7 @@ class Linear:
         rows: int,
         cols: int,
         mode: Mode = "exact",
+        store: Store | None = None,
     ) -> None:
         """Pack a weight matrix.
 
@@ -189,16 +193,22 @@ class Linear:
             team: Threads that pack and compute.
             fmt: Format of `weight`.
             weight: Raw row-major source bytes, uint8, `rows` x `cols` weights.
-            scale: fp8_block128 only: float32 [ceil(rows/128), ceil(cols/128)]; a weight is code * scale.
+            scale: As the format has it: fp8_block128 float32 [ceil(rows/128), ceil(cols/128)], fp8_channel float32
+                [rows], mxfp8 and mxfp4 uint8 [rows, cols/32], int4_g32 bfloat16 [rows, cols/32], int4_g128 float16
+                [cols/128, rows]; the others have none apart.
             rows: Output features.
             cols: Input features; a multiple of 32 for q4_1 and q8_0.
             mode: "exact" or "fast".
+            store: Integer format to make of f32, bf16, fp8_block128 or fp8_channel weights; approximate, see
+                `relative_error`.
 
         Raises:
             ValueError: Sizes, types or the format don't fit, or an FP8 weight or scale is not a finite number.
         """
         self.team, self.format, self.rows, self.cols, self.mode = team, fmt, rows, cols, mode
-        self._native = _csrc.Linear(team._native, fmt, _bytes_of(weight), _scale_of(scale), rows, cols, mode)
+        self._native = _csrc.Linear(
+            team._native, fmt, _bytes_of(weight), _scale_of(scale), rows, cols, mode, _stored(store)
+        )
 
     @property
     def nbytes(self) -> int:
@@ -246,6 +256,7 @@ class ExpertLayer:
         intermediate: int,
         *,
         mode: Mode = "exact",
+        store: Store | None = None,
     ) -> None:
         """Reserve a layer; memory is taken by the experts that are loaded.
 
@@ -254,7 +265,7 @@ class ExpertLayer:
         """
         self.team, self.format = team, fmt
         self.experts, self.hidden, self.intermediate = experts, hidden, intermediate
-        self._native = _csrc.Experts(team._native, fmt, experts, hidden, intermediate, mode)
+        self._native = _csrc.Experts(team._native, fmt, experts, hidden, intermediate, mode, _stored(store))
 
     @property
     def nbytes(self) -> int:
@@ -278,9 +289,9 @@ class ExpertLayer:
             gate: Raw row-major bytes [intermediate, hidden], uint8.
             up: As `gate`.
             down: Raw row-major bytes [hidden, intermediate], uint8.
-            gate_scale: fp8_block128 only: float32 [ceil(intermediate/128), ceil(hidden/128)].
+            gate_scale: As for `Linear`.
             up_scale: As `gate_scale`.
-            down_scale: fp8_block128 only: float32 [ceil(hidden/128), ceil(intermediate/128)].
+            down_scale: As `gate_scale`.
 
         Raises:
             ValueError: Sizes or types don't fit, or an FP8 weight or scale is not a finite number.
@@ -327,6 +338,26 @@ class ExpertLayer:
         return out
 
 
+def relative_error(linear: Linear, values: torch.Tensor) -> float:
+    """Root-mean-square error of the stored weights over the root-mean-square of the true ones.
+
+    Args:
+        linear: A matrix, perhaps made with ``store``.
+        values: What it stands for, float32 [rows, cols].
+    """
+    miss = 0.0
+    for begin in range(0, linear.cols, 256):
+        # Unit vectors read the weights out; they are exact as 8-bit activations, too.
+        unit = torch.zeros(min(256, linear.cols - begin), linear.cols)
+        unit[:, begin:].fill_diagonal_(1)
+        miss += float((linear(unit).T - values[:, begin : begin + 256]).double().square().sum())
+    return math.sqrt(miss / max(float(values.double().square().sum()), 1e-300))
+
+
+def _stored(store: Store | None) -> str | None:
+    return "q8_0" if store == "int8_g32" else store
+
+
 def _bytes_of(weight: Array) -> NDArray[np.uint8]:
     if isinstance(weight, torch.Tensor):
         flat = weight.detach().contiguous()
@@ -336,8 +367,16 @@ def _bytes_of(weight: Array) -> NDArray[np.uint8]:
     return np.ascontiguousarray(weight).reshape(-1).view(np.uint8)
 
 
-def _scale_of(scale: Array | None) -> NDArray[np.float32] | None:
+def _scale_of(scale: Array | None) -> NDArray[np.generic] | None:
+    """Scales as the extension wants them: float32, or the bits of bfloat16, float16 (uint16) and E8M0 (uint8)."""
     if scale is None:
         return None
-    array = scale.detach().float().contiguous().numpy() if isinstance(scale, torch.Tensor) else scale
-    return np.ascontiguousarray(array, dtype=np.float32)
+    if isinstance(scale, torch.Tensor):
+        flat = scale.detach().contiguous()
+        kept = flat.dtype in {torch.uint8, torch.float32, torch.float64}
+        array: NDArray[np.generic] = (flat if kept else flat.view(torch.int16)).numpy()
+    else:
+        array = np.ascontiguousarray(scale)
+    if array.dtype.itemsize == 2:
+        return array.view(np.uint16)
+    return array if array.dtype == np.uint8 else array.astype(np.float32, copy=False)
