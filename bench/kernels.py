@@ -1,77 +1,53 @@
 """CPU kernels beside this machine's own limits, measured in turn with the same threads.
 
-Decode is compared with the read bandwidth, prefill with the multiply-add peak (of bf16 dot products where the variant
-uses them). Weights are random bytes; there are enough of them to come from memory rather than from the caches.
+Up to 16 tokens a call is compared with the read bandwidth (on the weights of the distinct experts touched), above that
+with the multiply-add peak: of float32, bf16 dot products or tiles, whichever is highest, and of int8 products where
+activations are int8. There are enough weights for them to come from memory rather than from the caches.
 
-    python bench/kernels.py [--quick] [--json] [--threads N] [--tokens T ...] [--only FORMAT] [--memory GIB]
+    python bench/kernels.py [--quick] [--json] [--threads 1,all] [--tokens T ...] [--formats F ...] [--memory GIB]
+    python bench/kernels.py --threads-check
+    python bench/kernels.py --update-docs docs/measurements/*.jsonl
 
-KT_CPU_ISA chooses a lower variant.
+KT_CPU_ISA chooses a lower variant. With --json the first line tells of the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
-import torch
 
-from engine.cpu import ExpertLayer, Linear, Team
+if __package__ in {None, ""}:
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
-HIDDEN, INTERMEDIATE, TOP = 3072, 1536, 8  # MiniMax-M2.1
-LINEAR_ROWS, LINEAR_COLS = 6144, 3072
-BITS = {"fp8_block128": 8, "bf16": 16}
-BLOCK_BYTES = {"q4_1": 20, "q8_0": 34}
-DECODE_TOKENS = 16  # up to here the memory is the limit, above it the arithmetic
-ROUNDS = 5
+from bench.kernel_cases import (
+    EXPERT_FORMATS,
+    INTEGERS,
+    SHAPES,
+    Call,
+    Case,
+    attention_cases,
+    expert_cases,
+    fast_error,
+    linear_cases,
+    modes,
+)
+from bench.kernel_report import SMALL_BATCH, Row, markdown, read_lines, replace_table, to_json
+from engine.cpu import Team
 
-Call = Callable[[int], object]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One measurement; `figure` and `limit` are in `unit`, and all are medians over the rounds."""
-
-    operation: str
-    format: str
-    shape: str
-    mode: str
-    tokens: int
-    threads: int
-    isa: str
-    milliseconds: float
-    unit: str
-    figure: float
-    limit: float
-    share: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.operation:8} {self.format:13} {self.shape:14} {self.mode:6} {self.tokens:5} tokens "
-            f"{self.threads} threads {self.isa:12} {self.milliseconds:9.2f} ms {self.figure:8.1f} {self.unit:8}"
-            f"of {self.limit:8.1f} = {self.share:.2f}"
-        )
-
-
-@dataclass(frozen=True)
-class Case:
-    """What is measured, and the work of one call."""
-
-    operation: str
-    format: str
-    shape: str
-    mode: str
-    tokens: int
-    weight_bytes: float
-    operations: float
+ROUNDS = 3
+QUICK_FORMATS = ("fp8_block128", "bf16", "int4_g32", "q4_k")
+DOCS = Path(__file__).parents[1] / "docs" / "kernels.md"
 
 
 def median_seconds(call: Call, budget: float) -> float:
-    """Median time of a call; it is given its own number, so that it can touch other weights each time."""
+    """Median time of a call."""
     times: list[float] = []
     start = time.perf_counter()
     while not times or (time.perf_counter() - start < budget and len(times) < 500):
@@ -81,19 +57,24 @@ def median_seconds(call: Call, budget: float) -> float:
     return float(np.median(times))
 
 
-def measure(team: Team, case: Case, call: Call, budget: float) -> Row:
+def limit_of(team: Team, case: Case) -> float:
+    """What the machine can do at best, per second."""
+    if case.tokens <= SMALL_BATCH:
+        return team.read_bandwidth(1 << 28, 3)
+    if case.mode == "fast" and case.format in INTEGERS:
+        return team.int8_peak(seconds=0.05)
+    return max(team.fma_peak(seconds=0.05), team.fma_peak(bf16=True, seconds=0.05))
+
+
+def measure(team: Team, case: Case, budget: float) -> Row:
     """Limit and call in turn, so that a busy neighbour slows both."""
-    decode = case.tokens <= DECODE_TOKENS
-    call(0)
+    memory_bound = case.tokens <= SMALL_BATCH
+    case.call(0)
     rounds = []
     for _ in range(ROUNDS):
-        if decode:
-            limit = team.read_bandwidth(1 << 28, 3)
-        else:
-            bf16 = case.format in BITS
-            limit = (team.fma_peak(bf16=bf16, seconds=0.05) if bf16 else 0) or team.fma_peak(seconds=0.05)
-        seconds = median_seconds(call, budget / ROUNDS)
-        figure = (case.weight_bytes if decode else case.operations) / seconds
+        limit = limit_of(team, case)
+        seconds = median_seconds(case.call, budget / ROUNDS)
+        figure = (case.read_bytes if memory_bound else case.operations) / seconds
         rounds.append((seconds * 1e3, figure / 1e9, limit / 1e9, figure / limit))
     milliseconds, figure, limit, share = (float(value) for value in np.median(np.array(rounds), axis=0))
     return Row(
@@ -105,119 +86,90 @@ def measure(team: Team, case: Case, call: Call, budget: float) -> Row:
         team.threads,
         team.isa,
         milliseconds,
-        "GB/s" if decode else "GFLOP/s",
+        "GB/s" if memory_bound else "GFLOP/s",
         figure,
         limit,
         share,
     )
 
 
-def expert_layer(team: Team, fmt: str, memory: float) -> ExpertLayer:
-    """As many experts as fit; their matrices are equal, which no kernel can notice."""
-    one = HIDDEN * INTERMEDIATE * BITS[fmt] // 8
-    count = max(TOP, int(memory * 2**30 / (3 * one)))
-    layer = ExpertLayer(team, fmt, count, HIDDEN, INTERMEDIATE)
-    if fmt == "bf16":
-        raw = torch.randn(one // 2).bfloat16().view(torch.uint8).numpy()
-        scales: list[np.ndarray | None] = [None, None, None]
-    else:
-        raw = np.random.default_rng(1).integers(0, 0x70, one, dtype=np.uint8)
-        across, down = -(-HIDDEN // 128), -(-INTERMEDIATE // 128)
-        scales = [np.full(s, 1e-3, np.float32) for s in ((down, across), (down, across), (across, down))]
-    for expert in range(count):
-        layer.load(expert, raw, raw, raw, *scales)
-    return layer
+def cases(team: Team, args: argparse.Namespace, memory: float) -> Iterator[Case]:
+    """All that was asked for; each layer is gone before the next is made."""
+    tokens = args.tokens or ([1, 4, 256] if args.quick else [1, 2, 4, 8, 16, 256, 1024, 4096])
+    formats = args.formats or (QUICK_FORMATS if args.quick else EXPERT_FORMATS)
+    for shape in SHAPES[:1] if args.quick else SHAPES:
+        for fmt in formats:
+            for mode in modes(fmt, both=not args.quick):
+                yield from expert_cases(team, shape, fmt, mode, tokens, memory)
+    if args.formats or args.quick:
+        return
+    for fmt in ("bf16", "q4_1", "q8_0", "q4_k"):
+        for mode in modes(fmt, both=True):
+            yield from linear_cases(team, fmt, mode, tokens, memory / 4)
+    yield from attention_cases(team, [4096, 32768])
 
 
-def routing(experts: int, tokens: int, turn: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random distinct experts; with one token each turn takes the next ones, whose weights have left the caches."""
-    rng = np.random.default_rng(turn)
-    if tokens == 1:
-        ids = (np.arange(TOP) + turn * TOP) % experts
-    else:
-        ids = np.argsort(rng.random((tokens, experts)), axis=1)[:, :TOP]
-    return torch.from_numpy(ids.reshape(tokens, TOP).astype(np.int32)), torch.full((tokens, TOP), 1 / TOP)
+def machine(team: Team) -> dict[str, str]:
+    """What the figures depend on."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    for line in info.read_text("utf-8", errors="replace").splitlines() if info.exists() else []:
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return {"cpu": model, "variant": team.isa, "measured": time.strftime("%Y-%m-%d")}
 
 
-def expert_rows(team: Team, fmt: str, tokens: list[int], memory: float, budget: float) -> Iterator[Row]:
-    layer = expert_layer(team, fmt, memory)
-    for count in tokens:
-        x = torch.randn(count, HIDDEN)
-        routes = [routing(layer.experts, count, turn) for turn in range(64 if count == 1 else 4)]
-        touched = float(np.mean([len(np.unique(ids.numpy())) for ids, _ in routes]))
-        case = Case(
-            "experts",
-            fmt,
-            f"{HIDDEN}/{INTERMEDIATE}/{layer.experts}",
-            "exact",
-            count,
-            touched * layer.nbytes / layer.experts,
-            6.0 * HIDDEN * INTERMEDIATE * TOP * count,
-        )
-
-        def call(turn: int, x: torch.Tensor = x, routes: list[tuple[torch.Tensor, ...]] = routes) -> object:
-            return layer.forward(x, *routes[turn % len(routes)])
-
-        yield measure(team, case, call, budget)
-
-
-def linear(team: Team, fmt: str, mode: str) -> Linear:
-    blocks = np.random.default_rng(1).integers(
-        0, 256, (LINEAR_ROWS * LINEAR_COLS // 32, BLOCK_BYTES[fmt]), dtype=np.uint8
-    )
-    blocks[:, :2] = np.full(1, 0.01, np.float16).view(np.uint8)
-    blocks[:, 2:4] = np.full(1, 0.02, np.float16).view(np.uint8)
-    return Linear(team, fmt, blocks, rows=LINEAR_ROWS, cols=LINEAR_COLS, mode=mode)
-
-
-def linear_rows(
-    team: Team, fmt: str, mode: str, tokens: list[int], memory: float, budget: float
-) -> Iterator[Row]:
-    # Several copies, so that they don't stay in the caches.
-    copies = [linear(team, fmt, mode) for _ in range(max(2, int(memory * 16)))]
-    for count in tokens:
-        x = torch.randn(count, LINEAR_COLS)
-        case = Case(
-            "linear",
-            fmt,
-            f"{LINEAR_ROWS}x{LINEAR_COLS}",
-            mode,
-            count,
-            copies[0].nbytes,
-            2.0 * LINEAR_ROWS * LINEAR_COLS * count,
-        )
-
-        def call(turn: int, x: torch.Tensor = x) -> object:
-            return copies[turn % len(copies)](x)
-
-        yield measure(team, case, call, budget)
+def threads_check(team: Team, budget: float, memory: float) -> None:
+    """All cores beside one fewer: a thread too many would show as a slower call."""
+    fewer = Team(max(1, team.threads - 1))
+    for one in (fewer, team):
+        for case in expert_cases(one, SHAPES[0], "bf16", "exact", [1, 256], memory):
+            print(measure(one, case, budget), flush=True)
 
 
 def main() -> int:
+    """Measure and print."""
     parser = argparse.ArgumentParser(description="CPU kernels beside the limits of this machine")
-    parser.add_argument("--threads", type=int, default=0, help="threads; 0 = one per usable physical core")
-    parser.add_argument("--memory", type=float, default=2.0, help="GiB of expert weights per format")
-    parser.add_argument("--tokens", type=int, nargs="+", help="numbers of tokens (default 1 256 1024)")
-    parser.add_argument("--only", choices=sorted({*BITS, *BLOCK_BYTES}), help="one format")
-    parser.add_argument("--quick", action="store_true", help="fewer rows, less memory and time")
+    parser.add_argument("--threads", default="all", help="numbers of threads, e.g. 1,all (default all)")
+    parser.add_argument("--memory", type=float, default=2.0, help="GiB of weights a layer (default 2)")
+    parser.add_argument("--tokens", type=int, nargs="+", help="numbers of tokens")
+    parser.add_argument(
+        "--formats", nargs="+", choices=EXPERT_FORMATS, help="formats of experts (default all)"
+    )
+    parser.add_argument("--quick", action="store_true", help="the headline rows, within 40 seconds")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--threads-check", action="store_true", help="all cores beside one fewer")
+    parser.add_argument(
+        "--update-docs", type=Path, nargs="+", metavar="JSONL", help="rewrite the table of the docs"
+    )
     args = parser.parse_args()
-    tokens = args.tokens or ([1, 256] if args.quick else [1, 256, 1024])
-    memory = min(args.memory, 1.0) if args.quick else args.memory
-    budget = 0.3 if args.quick else 1.5
-    team = Team(args.threads)
-    for note in team.notes:
-        print(f"note: {note}", file=sys.stderr)
-    rows = [expert_rows(team, fmt, tokens, memory, budget) for fmt in BITS if args.only in (None, fmt)]
-    rows += [
-        linear_rows(team, fmt, mode, tokens, memory, budget)
-        for fmt in BLOCK_BYTES
-        for mode in ("exact", "fast")
-        if args.only in (None, fmt)
-    ]
-    for group in rows:
-        for row in group:
-            print(json.dumps(asdict(row)) if args.json else row, flush=True)
+    if args.update_docs:
+        table = markdown(read_lines(args.update_docs))
+        DOCS.write_text(replace_table(DOCS.read_text("utf-8"), table), "utf-8")
+        return 0
+    import psutil
+
+    wanted = min(args.memory, 0.7) if args.quick else args.memory
+    memory = min(wanted * 2**30, psutil.virtual_memory().available / 2)
+    budget = 0.2 if args.quick else 1.5
+    told = False
+    for threads in args.threads.split(","):
+        team = Team(0 if threads == "all" else int(threads))
+        for note in team.notes:
+            print(f"note: {note}", file=sys.stderr)
+        if args.threads_check:
+            threads_check(team, budget, memory)
+            continue
+        if args.json and not told:
+            print(json.dumps(machine(team)), flush=True)
+            told = True
+        for case in cases(team, args, memory):
+            row = measure(team, case, budget)
+            print(to_json(row) if args.json else row, flush=True)
+        if not args.json and not args.quick:
+            for fmt in INTEGERS:
+                print(f"error     {fmt:13} fast mode beside exact: {fast_error(team, fmt):.4f}")
     return 0
 
 
