@@ -34,6 +34,9 @@ KV_MEMORY_SHARE = 0.25
 RUNTIME_BYTES = 256 << 20
 """Python, torch and the server without a model: about 230 MiB resident measured (torch 2.13 for CPUs, 2 threads)."""
 
+PACKED_BLOCKS = {"Q4_K": (144, 148), "Q5_K": (176, 180)}
+"""Bytes of a block in the file and as packed for the kernels, where these differ (``csrc/kernels.h``)."""
+
 _EMBEDDINGS = ("embed_tokens", "lm_head", "token_embd")
 _MOST = 1 << 31
 
@@ -175,7 +178,7 @@ def tensor_kind(name: str) -> str:
 
 
 def read_budget_inputs(path: Path) -> tuple[ModelShape, WeightBytes]:
-    """Read a checkpoint's headers.
+    """Read a checkpoint's headers; weights count as the kernels keep them.
 
     Raises:
         CheckpointError: It is missing, cut short, damaged or of a kind that the engine does not load.
@@ -184,8 +187,13 @@ def read_budget_inputs(path: Path) -> tuple[ModelShape, WeightBytes]:
 
     checkpoint = open_checkpoint(path)
     sizes = dict.fromkeys(("experts", "embedding", "head", "other"), 0)
+    has_head = any(tensor_kind(name) == "head" for name in checkpoint.tensors)
     for name, tensor in checkpoint.tensors.items():
-        sizes[tensor_kind(name)] += tensor.raw.size
+        kind = tensor_kind(name)
+        # An embedding stays in the mapped file, but as an output projection it is packed like any other matrix.
+        mapped = kind == "embedding" and has_head
+        stored, packed = (1, 1) if mapped else PACKED_BLOCKS.get(tensor.dtype, (1, 1))
+        sizes[kind] += tensor.raw.size // stored * packed
     return model_shape(checkpoint.config), WeightBytes(**sizes)
 
 

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
-KernelFormat: TypeAlias = Literal["f32", "bf16", "fp8_block128", "fp8_channel", "q4_0", "q4_1", "q8_0"]
+KernelFormat: TypeAlias = Literal[
+    "f32", "bf16", "fp8_block128", "fp8_channel", "q4_0", "q4_1", "q8_0", "q4_k", "q5_k", "q6_k"
+]
 """Names under which `engine.cpu` knows the formats that it multiplies with."""
 
 FP8_BLOCK = 128
@@ -57,8 +59,11 @@ FP8_ROWS = Format("FP8 with a scale for each row", 1, 1, None, None, "fp8_channe
 Q4_0 = Format("Q4_0", 32, 18, None, "Q4_0", "q4_0")
 Q4_1 = Format("Q4_1", 32, 20, None, "Q4_1", "q4_1")
 Q8_0 = Format("Q8_0", 32, 34, None, "Q8_0", "q8_0")
+Q4_K = Format("Q4_K", 256, 144, None, "Q4_K", "q4_k")
+Q5_K = Format("Q5_K", 256, 176, None, "Q5_K", "q5_k")
+Q6_K = Format("Q6_K", 256, 210, None, "Q6_K", "q6_k")
 
-FORMATS = (F32, F16, BF16, FP8, Q4_0, Q4_1, Q8_0)
+FORMATS = (F32, F16, BF16, FP8, Q4_0, Q4_1, Q8_0, Q4_K, Q5_K, Q6_K)
 BY_SAFETENSORS = {row.safetensors: row for row in FORMATS if row.safetensors}
 BY_GGUF = {row.gguf: row for row in FORMATS if row.gguf}
 
@@ -116,6 +121,11 @@ def dequantize(stored: Format, raw: Bytes, rows: int, columns: int, scale: Float
         values = (flat.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     elif stored is FP8 or stored is FP8_ROWS:
         values = _FP8_VALUES[flat]
+    elif stored.block == 256:
+        # Imported here, so that other checkpoints need not wait for it.
+        from gguf import GGMLQuantizationType, quants
+
+        values = quants.dequantize(flat.reshape(rows, -1), GGMLQuantizationType[stored.name])
     else:
         decode = {"Q4_0": _q4_0, "Q4_1": _q4_1, "Q8_0": _q8_0}[stored.name]
         values = decode(flat.reshape(-1, stored.block_bytes))

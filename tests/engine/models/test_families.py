@@ -108,6 +108,27 @@ def test_gguf_logits_agree_with_the_oracle(tmp_path, bound, family, kinds):
     assert error <= bound(expected, bf16_weights=kinds["other"] == "BF16", integers=kinds["other"][0] == "Q")
 
 
+K_KINDS = [
+    {"other": "Q4_K"},
+    {"other": "Q5_K"},
+    {"other": "Q6_K"},
+    # As the usual mixtures have it; a matrix of its own format stands alone.
+    {"other": "Q4_K", "attn_v": "Q6_K", "token_embd": "Q4_K", "output": "Q6_K", "attn_output": "Q5_K"},
+]
+
+
+@pytest.mark.parametrize("length", [1, 17, 130])
+@pytest.mark.parametrize("kinds", K_KINDS, ids=lambda kinds: "-".join(kinds.values()))
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe"])
+def test_gguf_in_blocks_of_256_agrees_with_the_oracle(tmp_path, bound, family, kinds, length):
+    sizes = {"hidden": 256, "intermediate": 512, "heads": 8, "head_dim": 32}
+    case = make_gguf(tmp_path / "model.gguf", family, Recipe(seed=length, **sizes), kinds)
+    ids = prompt(length)
+    expected = case.logits(ids)[-1]
+    error = (last_logits(case.load(), ids) - expected).abs().max()
+    assert error <= bound(expected, bf16_weights=False, integers=True, width=256)
+
+
 def test_a_layer_whose_experts_differ_in_format_is_refused_by_name(tmp_path):
     case = make_gguf(
         tmp_path / "model.gguf", "qwen3_moe", Recipe(layers=1), {"other": "Q8_0", "ffn_down_exps": "Q4_1"}

@@ -3,7 +3,21 @@ import numpy as np
 import pytest
 import torch
 
-from engine.weights.formats import BF16, F16, F32, FP8, FP8_ROWS, Q4_0, Q4_1, Q8_0, dequantize
+from engine.weights.formats import (
+    BF16,
+    F16,
+    F32,
+    FP8,
+    FP8_ROWS,
+    Q4_0,
+    Q4_1,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+    Q8_0,
+    dequantize,
+)
+from tests.csrc.int_oracle import MAKERS
 
 
 @pytest.mark.parametrize(
@@ -16,6 +30,15 @@ def test_ggml_formats_agree_with_the_reference(stored, kind):
     assert raw.size == 5 * stored.nbytes(96)
     expected = gguf.quants.dequantize(raw, number)
     np.testing.assert_array_equal(dequantize(stored, raw, 5, 96), expected)
+
+
+@pytest.mark.parametrize(("stored", "maker"), [(Q4_K, "q4_k"), (Q5_K, "q5_k"), (Q6_K, "q6_k")])
+def test_blocks_of_256_mean_what_their_layout_says(stored, maker):
+    raw, _, expected, terms = MAKERS[maker](np.random.default_rng(4), 7, 768)
+    assert raw.size == 7 * stored.nbytes(768)
+    found = dequantize(stored, raw, 7, 768)
+    # Three roundings to float32 at most, each of terms no larger than these.
+    assert (np.abs(found - expected) <= 3 * 2.0**-24 * terms).all()
 
 
 def test_float32_is_handed_on():
