@@ -37,6 +37,9 @@ RUNTIME_BYTES = 256 << 20
 PACKED_BLOCKS = {"Q4_K": (144, 148), "Q5_K": (176, 180)}
 """Bytes of a block in the file and as packed for the kernels, where these differ (``csrc/kernels.h``)."""
 
+_CHECKED_ONLY = ("qzeros", "g_idx", "weight_shape")
+"""Tensors beside 4-bit weights that are looked at, but not kept."""
+
 _EMBEDDINGS = ("embed_tokens", "lm_head", "token_embd")
 _MOST = 1 << 31
 
@@ -189,6 +192,8 @@ def read_budget_inputs(path: Path) -> tuple[ModelShape, WeightBytes]:
     sizes = dict.fromkeys(("experts", "embedding", "head", "other"), 0)
     has_head = any(tensor_kind(name) == "head" for name in checkpoint.tensors)
     for name, tensor in checkpoint.tensors.items():
+        if name.endswith(_CHECKED_ONLY):
+            continue
         kind = tensor_kind(name)
         # An embedding stays in the mapped file, but as an output projection it is packed like any other matrix.
         mapped = kind == "embedding" and has_head

@@ -77,7 +77,8 @@ class Linear:
         else:
             kernel, parts = "f32", [matrix.float32().view(np.uint8).reshape(-1) for matrix in matrices]
         weight = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        scales = [matrix.scale for matrix in matrices if matrix.scale is not None]
+        # Converted values have their scales in them.
+        scales = [] if kernel == "f32" else [matrix.scale for matrix in matrices if matrix.scale is not None]
         self._kernels.append(
             cpu.Linear(
                 team,
@@ -94,9 +95,11 @@ class Linear:
 
 
 def _joinable(matrices: Sequence[Matrix]) -> bool:
-    """Whether the rows can be stacked: one format, and scale blocks that do not straddle two matrices."""
+    """Whether the rows can be stacked: one format by rows, and scale blocks that do not straddle two matrices."""
     if any(matrix.format is not matrices[0].format for matrix in matrices):
         return False
+    if matrices[0].format.scale == "group_first":
+        return len(matrices) == 1
     return matrices[0].format.scale != "block" or all(
         matrix.rows % FP8_BLOCK == 0 for matrix in matrices[:-1]
     )

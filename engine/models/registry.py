@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -14,6 +14,7 @@ from engine.experts import MixtureOfExperts
 from engine.pages import KvCache
 from engine.weights.index import Checkpoint
 from engine.weights.loader import Loader
+from engine.weights.quantization import check_quantization
 
 ARCHITECTURES = {
     "LlamaForCausalLM": ("engine.models.llama", "Llama"),
@@ -56,47 +57,7 @@ def build_model(checkpoint: Checkpoint, loader: Loader, team: cpu.Team) -> Model
             f"{checkpoint.path} is a model of the architecture {architecture[:80]}, which this engine does not run "
             f"(it runs {known}); run it with --engine sglang or take another model"
         )
-    _check_quantization(checkpoint)
+    check_quantization(checkpoint)
     module, name = ARCHITECTURES[architecture]
     model: Model = getattr(import_module(module), name)(checkpoint, loader, team)
     return model
-
-
-def _check_quantization(checkpoint: Checkpoint) -> None:
-    """Refuse storage that the loader would misread, before any tensor is looked at."""
-    asked = checkpoint.config.get("quantization_config")
-    if not asked:
-        return
-    method = asked.get("quant_method") if isinstance(asked, dict) else None
-    if method == "fbgemm_fp8" or (method == "compressed-tensors" and _is_fp8_by_row(asked)):
-        return
-    if method != "fp8":
-        raise CheckpointError(
-            f"{checkpoint.path} is quantised with {str(method)[:80]}, which this engine does not run; "
-            "take the model in FP8 with a scale for each row or 128x128 block, or in BF16"
-        )
-    if asked.get("weight_block_size") != [128, 128] or asked.get("fmt", "float8_e4m3fn") not in (
-        "e4m3",
-        "float8_e4m3fn",
-    ):
-        raise CheckpointError(
-            f"{checkpoint.path} stores {asked.get('fmt', 'FP8')} with blocks of {asked.get('weight_block_size')}; "
-            "only float8_e4m3fn with blocks of [128, 128] is supported: take such a model, or BF16"
-        )
-
-
-def _is_fp8_by_row(asked: dict[str, Any]) -> bool:
-    """Whether every group of compressed-tensors holds float8 weights with one scale for each row."""
-    groups = asked.get("config_groups")
-    wanted = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}
-    return (
-        asked.get("format") == "float-quantized"
-        and isinstance(groups, dict)
-        and bool(groups)
-        and all(
-            isinstance(group, dict)
-            and isinstance(group.get("weights"), dict)
-            and wanted.items() <= group["weights"].items()
-            for group in groups.values()
-        )
-    )

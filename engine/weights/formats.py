@@ -11,11 +11,26 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.weights import int4
+
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
+Scales = NDArray[np.float32] | NDArray[np.uint16]
+"""Factors of weights: numbers, or the bits of bfloat16 or float16, as the format has it."""
 
 KernelFormat: TypeAlias = Literal[
-    "f32", "bf16", "fp8_block128", "fp8_channel", "q4_0", "q4_1", "q8_0", "q4_k", "q5_k", "q6_k"
+    "f32",
+    "bf16",
+    "fp8_block128",
+    "fp8_channel",
+    "int4_g32",
+    "int4_g128",
+    "q4_0",
+    "q4_1",
+    "q8_0",
+    "q4_k",
+    "q5_k",
+    "q6_k",
 ]
 """Names under which `engine.cpu` knows the formats that it multiplies with."""
 
@@ -34,7 +49,8 @@ class Format:
         safetensors: The dtype's name in a safetensors header, or None.
         gguf: The type's name in a GGUF file, or None.
         kernel: The name under which `engine.cpu` multiplies with it, or None: then it is converted to float32.
-        scale: What each number of a second tensor scales, a block of 128x128 or a row; None without such a tensor.
+        scale: What each number of a second tensor scales: a block of 128x128, a row, or a group of a row's columns
+            (``group_first``: stored with the columns as the slower dimension); None without such a tensor.
     """
 
     name: str
@@ -43,7 +59,7 @@ class Format:
     safetensors: str | None
     gguf: str | None
     kernel: KernelFormat | None
-    scale: Literal["block", "row"] | None = None
+    scale: Literal["block", "row", "group", "group_first"] | None = None
 
     def nbytes(self, count: int) -> int:
         """Bytes of ``count`` numbers, a multiple of `block`."""
@@ -62,6 +78,10 @@ Q8_0 = Format("Q8_0", 32, 34, None, "Q8_0", "q8_0")
 Q4_K = Format("Q4_K", 256, 144, None, "Q4_K", "q4_k")
 Q5_K = Format("Q5_K", 256, 176, None, "Q5_K", "q5_k")
 Q6_K = Format("Q6_K", 256, 210, None, "Q6_K", "q6_k")
+
+INT4_G32 = Format("int4 in groups of 32", 32, 16, None, None, "int4_g32", scale="group")
+INT4_G128 = Format("int4 in groups of 128", 128, 64, None, None, "int4_g128", scale="group_first")
+"""compressed-tensors' and GPTQ's, known by the names of their tensors (`engine.weights.int4`)."""
 
 FORMATS = (F32, F16, BF16, FP8, Q4_0, Q4_1, Q8_0, Q4_K, Q5_K, Q6_K)
 BY_SAFETENSORS = {row.safetensors: row for row in FORMATS if row.safetensors}
@@ -101,7 +121,7 @@ def _fp8_values() -> Floats:
 _FP8_VALUES = _fp8_values()
 
 
-def dequantize(stored: Format, raw: Bytes, rows: int, columns: int, scale: Floats | None = None) -> Floats:
+def dequantize(stored: Format, raw: Bytes, rows: int, columns: int, scale: Scales | None = None) -> Floats:
     """The float32 values ``[rows, columns]`` of row-major bytes.
 
     Args:
@@ -109,10 +129,14 @@ def dequantize(stored: Format, raw: Bytes, rows: int, columns: int, scale: Float
         raw: The bytes, of any shape.
         rows: Rows.
         columns: Columns, a multiple of the format's block.
-        scale: For FP8 the factors, ``[ceil(rows/128), ceil(columns/128)]`` or, one for each row, ``[rows]``.
+        scale: For FP8 the factors, ``[ceil(rows/128), ceil(columns/128)]`` or, one for each row, ``[rows]``; for int4
+            bfloat16 bits ``[rows, columns/32]`` or float16 bits ``[columns/128, rows]``.
     """
     flat = np.ascontiguousarray(raw).reshape(-1)
     values: Floats
+    if scale is not None and scale.dtype == np.uint16:
+        decode_int4 = int4.by_rows if stored is INT4_G32 else int4.by_columns
+        return decode_int4(flat, scale.view(np.uint16), rows, columns)
     if stored is F32:
         values = flat.view(np.float32).astype(np.float32)
     elif stored is F16:

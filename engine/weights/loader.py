@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from engine.errors import CheckpointError
 from engine.progress import Progress, ProgressCallback
@@ -21,11 +23,16 @@ from engine.weights.formats import (
     FP8,
     FP8_BLOCK,
     FP8_ROWS,
+    INT4_G32,
+    INT4_G128,
     Floats,
     Format,
+    Scales,
     dequantize,
 )
 from engine.weights.index import Checkpoint
+from engine.weights.int4 import COMPRESSED_GROUP, GPTQ_GROUP
+from engine.weights.quantization import gptq_zeros, int4_layout
 from engine.weights.tensor import StoredTensor
 
 
@@ -38,14 +45,15 @@ class Matrix:
         format: How its numbers lie in bytes.
         rows: Outputs.
         columns: Inputs.
-        scale: For FP8 the factors, ``[ceil(rows/128), ceil(columns/128)]`` or, one for each row, ``[rows]``.
+        scale: For FP8 the factors, ``[ceil(rows/128), ceil(columns/128)]`` or, one for each row, ``[rows]``;
+            for int4 the bits of bfloat16 ``[rows, columns/32]`` or of float16 ``[columns/128, rows]``.
     """
 
     stored: StoredTensor
     format: Format
     rows: int
     columns: int
-    scale: Floats | None
+    scale: Scales | None
 
     @property
     def nbytes(self) -> int:
@@ -77,6 +85,7 @@ class Loader:
         self.numerics = numerics
         self.device = device
         self._formats = BY_GGUF if checkpoint.path.is_file() else BY_SAFETENSORS
+        self._int4 = int4_layout(checkpoint.config)
         self._jobs: list[_Job] = []
         self._asked: dict[str, int] = {}
 
@@ -91,6 +100,11 @@ class Loader:
         Raises:
             CheckpointError: It is missing, has another shape, or is stored in a way that is not supported.
         """
+        layout, stem = self._int4, name.removesuffix("weight")
+        if layout == "pack-quantized" and stem + "weight_packed" in self.checkpoint.tensors:
+            return self._compressed(stem, rows, columns)
+        if layout == "gptq" and stem + "qweight" in self.checkpoint.tensors:
+            return self._gptq(stem, rows, columns)
         stored = self._find(name, (rows, columns))
         found = self._format(stored)
         if columns % found.block:
@@ -98,9 +112,8 @@ class Loader:
                 f"{stored.path}: {name} has rows of {columns} numbers, which is no multiple of the "
                 f"{found.block} that {found.name} stores together; the file is damaged"
             )
-        scale = None
+        scale: Scales | None = None
         if found is FP8:
-            stem = name.removesuffix("weight")
             by_row = self.checkpoint.tensors.get(stem + "weight_scale")
             if by_row is not None:
                 found = FP8_ROWS
@@ -134,6 +147,67 @@ class Loader:
             done += job.nbytes
         self._jobs.clear()
         progress(Progress("weights", done, total, "done"))
+
+    def _compressed(self, stem: str, rows: int, columns: int) -> Matrix:
+        """A matrix of compressed-tensors' packed integers: words, scales and the shape that they stand for."""
+        name = stem + "weight_packed"
+        self._check_groups(name, columns, COMPRESSED_GROUP)
+        stored = self._typed(name, (rows, columns // 8), "I32")
+        scale = self._typed(stem + "weight_scale", (rows, columns // COMPRESSED_GROUP), "BF16")
+        shape = self._typed(stem + "weight_shape", (2,), "I32", "I64")
+        numbers = shape.raw.copy().view(np.int32 if shape.dtype == "I32" else np.int64).tolist()
+        if numbers != [rows, columns]:
+            raise CheckpointError(
+                f"{shape.path}: {shape.name} says {numbers}, but the configuration calls for {[rows, columns]}: "
+                "configuration and weights are not of the same model"
+            )
+        del self._asked[shape.name]  # it is not kept
+        bits = scale.raw.copy().view(np.uint16).reshape(scale.shape)
+        return Matrix(stored, INT4_G32, rows, columns, bits)
+
+    def _gptq(self, stem: str, rows: int, columns: int) -> Matrix:
+        """A matrix of GPTQ's integers, whose zero points and order of columns must be the plain ones."""
+        name = stem + "qweight"
+        self._check_groups(name, columns, GPTQ_GROUP)
+        groups = columns // GPTQ_GROUP
+        stored = self._typed(name, (columns // 8, rows), "I32")
+        scale = self._typed(stem + "scales", (groups, rows), "F16")
+        zeros = self._typed(stem + "qzeros", (groups, -(-rows // 8)), "I32")
+        words = zeros.raw.copy().view(np.uint32).reshape(zeros.shape)
+        nibbles = ((words[:, :, None] >> (np.arange(8, dtype=np.uint32) * 4)) & 15).reshape(groups, -1)[
+            :, :rows
+        ]
+        if not any((nibbles == zero).all() for zero in gptq_zeros(self.checkpoint.config)):
+            raise CheckpointError(
+                f"{zeros.path}: {zeros.name} holds zero points other than 8, which symmetric weights have and this "
+                "engine runs; take a model quantised with sym true"
+            )
+        del self._asked[zeros.name]  # it is not kept
+        if stem + "g_idx" in self.checkpoint.tensors:
+            order = self._typed(stem + "g_idx", (columns,), "I32")
+            if (order.raw.copy().view(np.int32) != np.arange(columns) // GPTQ_GROUP).any():
+                raise CheckpointError(
+                    f"{order.path}: {order.name} groups columns out of their order, which this engine does not run; "
+                    "take a model quantised with desc_act false"
+                )
+            del self._asked[order.name]
+        bits: NDArray[np.uint16] = scale.raw.copy().view(np.uint16).reshape(scale.shape)
+        return Matrix(stored, INT4_G128, rows, columns, bits)
+
+    def _check_groups(self, name: str, columns: int, group: int) -> None:
+        if columns % group:
+            raise CheckpointError(
+                f"{self.checkpoint.tensors[name].path}: {name} has rows of {columns} numbers, which is no multiple "
+                f"of the {group} that share a scale; this engine runs whole groups only: take the model in FP8 or BF16"
+            )
+
+    def _typed(self, name: str, shape: tuple[int, ...], *dtypes: str) -> StoredTensor:
+        stored = self._find(name, shape)
+        if stored.dtype not in dtypes:
+            raise CheckpointError(
+                f"{stored.path}: {name} is stored as {stored.dtype}; {' or '.join(dtypes)} is expected"
+            )
+        return stored
 
     def _find(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
         stored = self.checkpoint.tensors.get(name)

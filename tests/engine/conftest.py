@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 
 from engine.config import EngineConfig
 from engine.runner import Runner
+from tests.engine.int4_stores import store_int4
 
 Tensors = dict[str, torch.Tensor]
 
@@ -211,6 +212,8 @@ def _store(hub: Tensors, name: str, value: torch.Tensor, store: str) -> None:
         hub[name] = (value / scale).to(torch.float8_e4m3fn)
         hub[name + "_scale"] = scale if store == "fp8_rows" else scale[:, 0]
         exact = hub[name].float() * scale
+    elif store.startswith(("int4", "gptq")):
+        exact = store_int4(hub, name, value, store)
     else:
         hub[name] = value.to({"bf16": torch.bfloat16, "f32": torch.float32}[store])
         exact = hub[name].float()

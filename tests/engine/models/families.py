@@ -16,6 +16,10 @@ from tests.csrc.int_oracle import MAKERS
 from tests.engine.conftest import Case, Recipe, Tensors, _store, randomize, save_shards
 
 ROW_WEIGHTS = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False}
+GROUP_WEIGHTS = {
+    "num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True, "dynamic": False,
+    "actorder": None,
+}  # fmt: skip
 QUANTIZATION: dict[str, dict[str, Any]] = {
     "fp8": {"quant_method": "fp8", "fmt": "float8_e4m3fn", "weight_block_size": [128, 128]},
     "fp8_rows": {
@@ -25,8 +29,22 @@ QUANTIZATION: dict[str, dict[str, Any]] = {
         "ignore": ["lm_head"],
     },
     "fp8_rows_flat": {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0},
+    "int4_g32": {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "config_groups": {
+            "group_0": {"targets": ["Linear"], "weights": GROUP_WEIGHTS, "input_activations": None}
+        },
+        "ignore": ["lm_head", "re:.*mlp.gate$"],
+    },
+    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "desc_act": False},
 }
-"""Stores of FP8 and what ``config.json`` says of them; flat means scales ``[rows]`` instead of ``[rows, 1]``."""
+QUANTIZATION["int4_g32_experts"] = QUANTIZATION["int4_g32"] | {"ignore": ["lm_head", "re:.*self_attn.*"]}
+QUANTIZATION["gptq_v2"] = QUANTIZATION["gptq"] | {"checkpoint_format": "gptq_v2"}
+"""Stores of FP8 and int4 and what ``config.json`` says of them.
+
+Flat means scales ``[rows]`` instead of ``[rows, 1]``.
+"""
 
 FAMILIES = {"qwen3": "Qwen3", "qwen3_moe": "Qwen3Moe", "mixtral": "Mixtral"}
 
@@ -72,7 +90,6 @@ def make_hub(folder: Path, family: str, recipe: Recipe) -> Case:
     hub: Tensors = {}
     for name, value in oracle.state_dict().items():
         named = name.replace(".mlp.", f".{moe}.")
-        kept = name.endswith(("norm.weight", "embed_tokens.weight", "lm_head.weight", "mlp.gate.weight"))
         if name.endswith("experts.gate_up_proj"):
             for e in range(r.experts):
                 for part, rows in (
@@ -84,7 +101,10 @@ def make_hub(folder: Path, family: str, recipe: Recipe) -> Case:
             for e in range(r.experts):
                 _store(hub, named.replace("down_proj", f"{e}.{parts[2]}.weight"), value[e], r.store)
         else:
-            _store(hub, named, value, "bf16" if kept and r.store.startswith("fp8") else r.store)
+            plain = name.endswith("mlp.gate.weight") and r.store != "gptq_v2"  # some quantise the router, too
+            kept = plain or name.endswith(("norm.weight", "embed_tokens.weight", "lm_head.weight"))
+            kept = kept or (r.store == "int4_g32_experts" and "self_attn" in name)
+            _store(hub, named, value, "bf16" if kept and r.store in QUANTIZATION else r.store)
     config = settings | {"architectures": [FAMILIES[family] + "ForCausalLM"]}
     if r.store in QUANTIZATION:
         config["quantization_config"] = QUANTIZATION[r.store]
