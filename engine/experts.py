@@ -90,7 +90,7 @@ class Experts:
         )
         self._layer.load(number, g, u, d, gate.scale, up.scale, down.scale)
         for matrix in (gate, up, down):
-            matrix.stored.forget()
+            matrix.forget()
 
 
 class MixtureOfExperts:

@@ -91,7 +91,7 @@ class Linear:
             )
         )
         for matrix in matrices:
-            matrix.stored.forget()
+            matrix.forget()
 
 
 def _joinable(matrices: Sequence[Matrix]) -> bool:

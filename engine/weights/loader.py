@@ -47,6 +47,7 @@ class Matrix:
         columns: Inputs.
         scale: For FP8 the factors, ``[ceil(rows/128), ceil(columns/128)]`` or, one for each row, ``[rows]``;
             for int4 the bits of bfloat16 ``[rows, columns/32]`` or of float16 ``[columns/128, rows]``.
+        scale_stored: Where these lie if they are not read yet, but mapped.
     """
 
     stored: StoredTensor
@@ -54,6 +55,7 @@ class Matrix:
     rows: int
     columns: int
     scale: Scales | None
+    scale_stored: StoredTensor | None = None
 
     @property
     def nbytes(self) -> int:
@@ -63,6 +65,20 @@ class Matrix:
     def float32(self) -> Floats:
         """All values."""
         return dequantize(self.format, self.stored.raw, self.rows, self.columns, self.scale)
+
+    def forget(self) -> None:
+        """Let go of the mapped memory that it took, once it is packed."""
+        self.stored.forget()
+        if self.scale_stored is not None:
+            self.scale_stored.forget()
+
+
+def _mapped_bits(stored: StoredTensor) -> NDArray[np.uint16]:
+    """A view of 2-byte numbers, copied only where the file's header is of an odd length.
+
+    Scales of small groups are a ninth of the weights: they are read when their matrix is packed, not before.
+    """
+    return np.require(stored.raw.view(np.uint16).reshape(stored.shape), requirements="A")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +111,7 @@ class Loader:
         return sum(self._asked.values())
 
     def matrix(self, name: str, rows: int, columns: int) -> Matrix:
-        """Check a matrix; nothing is read but its scales.
+        """Check a matrix; nothing is read but FP8 scales and GPTQ's zero points and order of columns.
 
         Raises:
             CheckpointError: It is missing, has another shape, or is stored in a way that is not supported.
@@ -162,8 +178,7 @@ class Loader:
                 "configuration and weights are not of the same model"
             )
         del self._asked[shape.name]  # it is not kept
-        bits = scale.raw.copy().view(np.uint16).reshape(scale.shape)
-        return Matrix(stored, INT4_G32, rows, columns, bits)
+        return Matrix(stored, INT4_G32, rows, columns, _mapped_bits(scale), scale)
 
     def _gptq(self, stem: str, rows: int, columns: int) -> Matrix:
         """A matrix of GPTQ's integers, whose zero points and order of columns must be the plain ones."""
@@ -191,8 +206,7 @@ class Loader:
                     "take a model quantised with desc_act false"
                 )
             del self._asked[order.name]
-        bits: NDArray[np.uint16] = scale.raw.copy().view(np.uint16).reshape(scale.shape)
-        return Matrix(stored, INT4_G128, rows, columns, bits)
+        return Matrix(stored, INT4_G128, rows, columns, _mapped_bits(scale), scale)
 
     def _check_groups(self, name: str, columns: int, group: int) -> None:
         if columns % group:

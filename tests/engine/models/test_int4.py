@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -200,6 +201,26 @@ def test_rows_that_are_no_whole_groups_are_refused(made, store, group):
     loader = Loader(open_checkpoint(made("qwen3_moe", store).path), torch.device("cpu"))
     with pytest.raises(CheckpointError, match=f"no multiple of the {group} that share a scale"):
         loader.matrix(NAME + "weight", 128, 208)
+
+
+@pytest.mark.parametrize(("store", "name"), [("int4_g32", "weight_scale"), ("gptq", "scales")])
+def test_scales_are_mapped_and_not_read_while_the_model_is_checked(made, store, name):
+    checkpoint = open_checkpoint(made("qwen3_moe", store).path)
+    matrix = Loader(checkpoint, torch.device("cpu")).matrix(NAME + "weight", 128, 256)
+    assert np.shares_memory(matrix.scale, checkpoint.tensors[NAME + name].raw)
+
+
+def test_a_header_of_an_odd_length_is_no_matter(made, bound, tmp_path):
+    case = made("qwen3_moe", "int4_g32")
+    path = Path(shutil.copytree(case.path, tmp_path / "model"))
+    file = path / "model.safetensors"
+    data = file.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    file.write_bytes((length + 1).to_bytes(8, "little") + data[8 : 8 + length] + b" " + data[8 + length :])
+    ids = list(range(20))
+    expected = case.logits(ids)[-1]
+    error = (last_logits(Case(path, case.oracle, case.config).load(), ids) - expected).abs().max()
+    assert error <= bound(expected, bf16_weights=True, integers=True, width=256)
 
 
 @pytest.mark.parametrize(("store", "name"), [("int4_g32", "weight_scale"), ("gptq", "scales")])
