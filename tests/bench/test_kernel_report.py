@@ -52,7 +52,10 @@ def test_every_format_can_be_measured(fmt):
     [
         ({}, 0.92),
         ({"tokens": 16}, 0.85),
-        ({"isa": "avx2"}, 0.85),
+        ({"isa": "avx2"}, 0.92),
+        ({"isa": "avx2", "format": "fp8_block128"}, 0.85),
+        ({"tokens": 1024, "mode": "fast", "format": "mxfp4"}, 0.60),
+        ({"operation": "error"}, None),
         ({"tokens": 256}, 0.75),
         ({"tokens": 1024}, 0.85),
         ({"tokens": 1024, "mode": "fast", "format": INTEGERS[0]}, 0.60),
@@ -78,3 +81,9 @@ def test_lines_go_into_the_page_between_its_markers(tmp_path):
     assert replace_table(page, "new") == f"before\n{BEGIN}\n\nnew\n{END}\nafter\n"
     with pytest.raises(ValueError, match="has no"):
         replace_table("nothing", "new")
+
+
+def test_an_error_has_neither_limit_nor_goal():
+    one = row(operation="error", format="q4_k", unit="relative", figure=0.0061, limit=0.0, share=0.0)
+    assert "0.0061 relative | | | |" in markdown([({"cpu": "A CPU"}, [one])])
+    assert str(one).endswith("0.0061")
