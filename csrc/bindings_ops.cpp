@@ -120,7 +120,8 @@ void bind_operations(py::module_& module) {
   module.def("route", &route, unlocked);
   py::class_<kt::Step, std::shared_ptr<kt::Step>>(module, "Step")
       .def(py::init(&make_step), py::arg("segments"), py::arg("cosine"), py::arg("sine"),
-           py::arg("interleaved"));
+           py::arg("interleaved"))
+      .def_property_readonly("rows", [](const kt::Step& step) { return step.slots.size(); });
   module.def(
       "attend_grouped",
       [](kt::Team& team, const kt::Step& step, int heads, int kv_heads, int key_dim, int value_dim,

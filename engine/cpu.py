@@ -207,7 +207,7 @@ class Linear:
         """
         self.team, self.format, self.rows, self.cols, self.mode = team, fmt, rows, cols, mode
         self._native = _csrc.Linear(
-            team._native, fmt, _bytes_of(weight), _scale_of(scale), rows, cols, mode, _stored(store)
+            team._native, fmt, _bytes_of(weight), _scale_of(fmt, scale), rows, cols, mode, _stored(store)
         )
 
     @property
@@ -301,9 +301,9 @@ class ExpertLayer:
             _bytes_of(gate),
             _bytes_of(up),
             _bytes_of(down),
-            _scale_of(gate_scale),
-            _scale_of(up_scale),
-            _scale_of(down_scale),
+            _scale_of(self.format, gate_scale),
+            _scale_of(self.format, up_scale),
+            _scale_of(self.format, down_scale),
         )
 
     def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -367,16 +367,25 @@ def _bytes_of(weight: Array) -> NDArray[np.uint8]:
     return np.ascontiguousarray(weight).reshape(-1).view(np.uint8)
 
 
-def _scale_of(scale: Array | None) -> NDArray[np.generic] | None:
-    """Scales as the extension wants them: float32, or the bits of bfloat16, float16 (uint16) and E8M0 (uint8)."""
+def _scale_of(fmt: Format, scale: Array | None) -> NDArray[np.generic] | None:
+    """Scales as the extension wants them: float32, or the bits of bfloat16, float16 (uint16) and E8M0 (uint8).
+
+    Raises:
+        ValueError: A tensor's type is not the one whose bits the format holds; they would be read as other numbers.
+    """
     if scale is None:
         return None
     if isinstance(scale, torch.Tensor):
         flat = scale.detach().contiguous()
-        kept = flat.dtype in {torch.uint8, torch.float32, torch.float64}
-        array: NDArray[np.generic] = (flat if kept else flat.view(torch.int16)).numpy()
-    else:
-        array = np.ascontiguousarray(scale)
+        wanted = {"int4_g32": torch.bfloat16, "int4_g128": torch.float16}.get(fmt)
+        if wanted is not None:
+            if flat.dtype not in {wanted, torch.uint16}:
+                raise ValueError(f"scales of {fmt} must be {wanted}, not {flat.dtype}")
+            return flat.view(torch.int16).numpy().view(np.uint16)
+        if fmt in {"mxfp4", "mxfp8"}:
+            return flat.view(torch.uint8).numpy()
+        return flat.float().numpy()
+    array = np.ascontiguousarray(scale)
     if array.dtype.itemsize == 2:
         return array.view(np.uint16)
     return array if array.dtype == np.uint8 else array.astype(np.float32, copy=False)

@@ -165,7 +165,12 @@ def attend(  # noqa: PLR0917 (what attends to what)
     """
     rows, width = qkv.shape
     expected = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
-    if width != expected or cache.shape[:2] != (2, shape.kv_heads) or cache.shape[3] != shape.head_dim:
+    if (
+        rows != step.rows
+        or width != expected
+        or cache.shape[:2] != (2, shape.kv_heads)
+        or cache.shape[3] != shape.head_dim
+    ):
         raise ValueError(f"attention of {tuple(qkv.shape)} over {tuple(cache.shape)} with {shape}")
     out = torch.empty(rows, shape.heads * shape.head_dim)
     _csrc.attend_grouped(
@@ -211,7 +216,12 @@ def attend_latent(  # noqa: PLR0917 (what attends to what)
         ``[rows, heads, value_dim]``.
     """
     rows, heads, key_dim = queries.shape
-    if new_keys.shape != (rows, key_dim) or cache.shape[1] != key_dim or not 0 < value_dim <= key_dim:
+    if (
+        rows != step.rows
+        or new_keys.shape != (rows, key_dim)
+        or cache.shape[1] != key_dim
+        or not 0 < value_dim <= key_dim
+    ):
         raise ValueError(f"latent attention of {tuple(queries.shape)} over {tuple(cache.shape)}")
     out = torch.empty(rows, heads, value_dim)
     _csrc.attend_latent(
