@@ -76,7 +76,7 @@ async def test_a_ring_with_replaced_lines_is_shown_whole(tmp_path: Path) -> None
 async def test_it_follows_until_scrolled_up(tmp_path: Path) -> None:
     async with open_logs(tmp_path) as logs:
         await logs.print(numbered(100))
-        await logs.wait(lambda: logs.rows[-1].endswith("line 99"))
+        await logs.wait(lambda: logs.rows[-1:] and logs.rows[-1].endswith("line 99"))
         await logs.pilot.press("pageup")
         await logs.wait(lambda: not logs.view.follow)
         before = logs.rows
@@ -84,7 +84,7 @@ async def test_it_follows_until_scrolled_up(tmp_path: Path) -> None:
         assert logs.rows == before
         assert "stopped, G follows" in logs.state
         await logs.pilot.press("G")
-        await logs.wait(lambda: logs.rows[-1].endswith("line 199"))
+        await logs.wait(lambda: logs.rows[-1:] and logs.rows[-1].endswith("line 199"))
 
 
 async def test_lines_that_leave_at_the_front_do_not_move_what_is_read(tmp_path: Path) -> None:
