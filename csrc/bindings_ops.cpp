@@ -90,6 +90,8 @@ void route(kt::Team& team, Address logits, Address bias, long tokens, int expert
   if (k < 1 || k > experts || (groups && experts % groups))
     throw py::value_error("the router cannot choose " + std::to_string(k) + " of " + std::to_string(experts) +
                           " experts in " + std::to_string(groups) + " groups");
+  if (score != "sigmoid" && score != "softmax" && score != "topk_softmax")
+    throw py::value_error("a router's score is sigmoid, softmax or topk_softmax, not '" + score + "'");
   const kt::Score kind = score == "sigmoid"   ? kt::Score::kSigmoid
                          : score == "softmax" ? kt::Score::kSoftmax
                                               : kt::Score::kTopkSoftmax;

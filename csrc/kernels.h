@@ -77,14 +77,13 @@ enum Mode : int { kExact, kFast, kModes };
 // How a row of activations is prepared for a kernel. All start with `depth` values.
 //   kF32      f32
 //   kF32Raised  f32 * 2^60
-//   kF32Sums  f32, then depth/32 f32 sums of each block
 //   kBf16     bf16 (round to nearest even)
 //   kInt8     int8 with one scale per 32; then depth/32 f32 scales, depth/32 f32 scale * sum of the block,
 //   and
 //             depth/16 f32 scale * sum of either half of the block
 //   kInt16    int8 of a first plane, then `depth` int8 of a second one: x is about
 //             scale * (254 * first + second); then scales and sums as for kInt8
-enum Activation : int { kActF32, kActF32Raised, kActF32Sums, kActBf16, kActInt8, kActInt16, kActivations };
+enum Activation : int { kActF32, kActF32Raised, kActBf16, kActInt8, kActInt16, kActivations };
 
 // Prepares `count` values of a row of `depth` values, those from column `begin` on (a multiple of 32). Values
 // behind the last one, up to the next multiple of 32 or to depth, become zero.

@@ -76,19 +76,6 @@ void prepare_f32_raised(const float* x, int begin, int count, int depth, void* r
   for (int k = count; k < prepared_end(begin, count, depth) - begin; ++k) out[k] = 0.0f;
 }
 
-void prepare_f32_sums(const float* x, int begin, int count, int depth, void* row) {
-  prepare_f32(x, begin, count, depth, row);
-  const float* values = static_cast<const float*>(row);
-  float* sums = static_cast<float*>(row) + depth;
-  for (int b = begin / kQuantBlock; b < prepared_end(begin, count, depth) / kQuantBlock; ++b) {
-    float partial[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    for (int i = 0; i < kQuantBlock; i += 8)
-      for (int j = 0; j < 8; ++j) partial[j] += values[b * kQuantBlock + i + j];
-    sums[b] = ((partial[0] + partial[4]) + (partial[2] + partial[6])) +
-              ((partial[1] + partial[5]) + (partial[3] + partial[7]));
-  }
-}
-
 void prepare_bf16(const float* x, int begin, int count, int depth, void* row) {
   uint16_t* out = static_cast<uint16_t*>(row) + begin;
   for (int k = 0; k < count; ++k) out[k] = bf16_from_float(x[k]);
@@ -209,7 +196,6 @@ constexpr PanelKernels converted_panel() {
 [[maybe_unused]] void install_shared(Kernels& table) {
   table.prepare[kActF32] = prepare_f32;
   table.prepare[kActF32Raised] = prepare_f32_raised;
-  table.prepare[kActF32Sums] = prepare_f32_sums;
   table.prepare[kActBf16] = prepare_bf16;
   table.prepare[kActInt8] = prepare_int<1>;
   table.prepare[kActInt16] = prepare_int<2>;

@@ -166,8 +166,8 @@ size_t tile_bytes_mxfp8(int depth) {
 
 const Storage* float_storage(Format format) {
   static constexpr Storage kTable[] = {
-      {kF32, 1, 4, row_bytes_4, tile_bytes_f32, {}, pack_f32, nullptr, nullptr},
-      {kBf16, 1, 4, row_bytes_2, tile_bytes_bf16, {}, pack_bf16, nullptr, nullptr},
+      {kF32, 1, 4, row_bytes_4, tile_bytes_f32, {}, pack_f32, nullptr},
+      {kBf16, 1, 4, row_bytes_2, tile_bytes_bf16, {}, pack_bf16, nullptr},
       {kFp8Block128,
        1,
        4,
@@ -175,8 +175,7 @@ const Storage* float_storage(Format format) {
        tile_bytes_fp8_block128,
        {kScaleF32, kScaleBlock, kScaleBlock, false},
        pack_fp8_block128,
-       describe_fp8_block128,
-       nullptr},
+       describe_fp8_block128},
       {kFp8Channel,
        1,
        4,
@@ -184,8 +183,7 @@ const Storage* float_storage(Format format) {
        tile_bytes_fp8_channel,
        {kScaleF32, 1, 0, false},
        pack_fp8_channel,
-       describe_fp8_channel,
-       nullptr},
+       describe_fp8_channel},
       {kMxfp8,
        kQuantBlock,
        kQuantBlock,
@@ -193,8 +191,7 @@ const Storage* float_storage(Format format) {
        tile_bytes_mxfp8,
        {kScaleU8, 1, kQuantBlock, false},
        pack_mxfp8,
-       describe_mxfp8,
-       nullptr},
+       describe_mxfp8},
   };
   for (const Storage& row : kTable)
     if (row.format == format) return &row;
@@ -247,8 +244,6 @@ size_t activation_bytes(Activation activation, int depth) {
     case kActF32:
     case kActF32Raised:
       return round_up(count * 4, 64);
-    case kActF32Sums:
-      return round_up(count * 4 + count / kQuantBlock * 4, 64);
     case kActBf16:
       return round_up(count * 2, 64);
     default:

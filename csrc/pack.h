@@ -41,8 +41,6 @@ struct Storage {
   bool (*pack)(const Source& source, long tile, int depth, uint8_t* out);
   // Says in a sentence where the first such number is.
   std::string (*describe)(const Source& source);
-  // Values of one source row, in formats of floats.
-  void (*decode_row)(const Source& source, long row, float* out);
 };
 
 // Rows of the two tables, null for a format of the other one.

@@ -45,7 +45,7 @@ ISA_VARIABLE = "KT_CPU_ISA"
 
 
 def available_isas() -> tuple[str, ...]:
-    """Kernel variants that this machine can run, lowest first, out of scalar, avx2, avx512 and avx512_bf16."""
+    """Kernel variants that this machine can run, lowest first, out of scalar, avx2, avx512, avx512_bf16, amx."""
     return tuple(_csrc.available_isas())
 
 
@@ -168,11 +168,11 @@ class Linear:
     """``y = x @ W.T`` for one weight matrix in a checkpoint's own format.
 
     Numeric modes:
-        exact: Weights keep their value. Activations stay float32; with the ``avx512_bf16`` variant they are
-            rounded to bfloat16 for the formats bf16 and fp8_block128. Sums are float32. For few rows the formats of
+        exact: Weights keep their value. Activations stay float32; the ``avx512_bf16`` and ``amx`` variants may round
+            them to bfloat16 for bf16, FP8 and mxfp8. Sums are float32. For few rows the formats of
             integers take activations as 16-bit integers with one scale per 32, an error of 1.6e-5 of the largest.
-        fast: For q4_1 and q8_0, activations are quantised to int8 in blocks of 32 and multiplied in integers;
-            typically about 1 % relative error. Other formats compute as in exact mode.
+        fast: The formats of integers take activations as 8-bit integers with one scale per 32; bench/kernels.py
+            measures the error. Other formats compute as in exact mode.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Linear:
                 [rows], mxfp8 and mxfp4 uint8 [rows, cols/32], int4_g32 bfloat16 [rows, cols/32], int4_g128 float16
                 [cols/128, rows]; the others have none apart.
             rows: Output features.
-            cols: Input features; a multiple of 32 for q4_1 and q8_0.
+            cols: Input features; whole blocks of the format.
             mode: "exact" or "fast".
             store: Integer format to make of f32, bf16, fp8_block128 or fp8_channel weights; approximate, see
                 `relative_error`.
@@ -243,8 +243,7 @@ class Linear:
 class ExpertLayer:
     """The routed experts of one layer: ``y[t] = sum_j w[t,j] * down(silu(gate(x[t])) * up(x[t]))``.
 
-    Weights keep their value; activations are float32, or bfloat16 with the ``avx512_bf16`` variant for bf16 and
-    fp8_block128. Equal inputs give equal bits, whatever the number of threads.
+    Numeric modes as for `Linear`. Equal inputs give equal bits, whatever the number of threads.
     """
 
     def __init__(
@@ -261,7 +260,7 @@ class ExpertLayer:
         """Reserve a layer; memory is taken by the experts that are loaded.
 
         Raises:
-            ValueError: The format is none of f32, bf16, fp8_block128, or a size is out of range.
+            ValueError: The format is unknown, cannot be stored as asked, or a size is out of range.
         """
         self.team, self.format = team, fmt
         self.experts, self.hidden, self.intermediate = experts, hidden, intermediate
@@ -386,6 +385,8 @@ def _scale_of(fmt: Format, scale: Array | None) -> NDArray[np.generic] | None:
             return flat.view(torch.uint8).numpy()
         return flat.float().numpy()
     array = np.ascontiguousarray(scale)
+    if array.dtype == np.float16 and fmt != "int4_g128":
+        raise ValueError(f"scales of {fmt} cannot be float16")
     if array.dtype.itemsize == 2:
         return array.view(np.uint16)
     return array if array.dtype == np.uint8 else array.astype(np.float32, copy=False)

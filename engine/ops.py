@@ -50,6 +50,7 @@ def rms_norm(
     width = weight.numel()
     if out is None:
         out = torch.empty(rows, total)
+    _check(weight, "norm weight")
     if x.stride(1) != 1 or out.stride(1) != 1 or out.shape != x.shape or groups * width != total:
         raise ValueError(
             f"norm of {tuple(x.shape)} in {groups} groups to {tuple(out.shape)} with a weight of {width}"
@@ -91,6 +92,8 @@ def route(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`engine.router.route`, natively; also counts the choices in ``hits``."""
     tokens, experts = logits.shape
+    if hits.shape != (experts,) or hits.dtype != np.int64 or (bias is not None and bias.numel() != experts):
+        raise ValueError(f"hits and bias must have one number for each of {experts} experts")
     ids, weights = torch.empty(tokens, k, dtype=torch.int32), torch.empty(tokens, k)
     count, keep = groups or (0, 0)
     _csrc.route(
@@ -172,6 +175,8 @@ def attend(  # noqa: PLR0917 (what attends to what)
         or cache.shape[3] != shape.head_dim
     ):
         raise ValueError(f"attention of {tuple(qkv.shape)} over {tuple(cache.shape)} with {shape}")
+    if sinks is not None and sinks.numel() != shape.heads:
+        raise ValueError(f"{sinks.numel()} sinks for {shape.heads} heads")
     out = torch.empty(rows, shape.heads * shape.head_dim)
     _csrc.attend_grouped(
         team.native,

@@ -105,3 +105,10 @@ def test_what_cannot_be_made_is_refused(rng):
     bad = np.full((4, 32), np.nan, np.float32)
     with pytest.raises(ValueError, match="a f32 weight is not a finite number"):
         Linear(Team(1), "f32", bad.view(np.uint8), rows=4, cols=32, store="int8")
+
+
+@pytest.mark.parametrize("make", [lambda s: s, lambda s: s.numpy()])
+def test_scales_whose_bits_mean_something_else_are_refused(make):
+    packed = np.zeros(16, np.uint8)
+    with pytest.raises(ValueError, match="scales of int4_g32"):
+        Linear(Team(1), "int4_g32", packed, make(torch.ones(1, 1).half()), rows=1, cols=32)

@@ -224,3 +224,20 @@ def test_wrong_shapes_and_slots_are_refused(team):
         ops.attend(team, step, ops.AttentionShape(2, 1, 16), torch.zeros(1, 60), cache)
     with pytest.raises(ValueError, match="contiguous float32"):
         ops.silu_product(team, torch.zeros(2, 8).double())
+
+
+def test_numbers_that_do_not_fit_together_are_refused(team):
+    hits = np.zeros(8, dtype=np.int64)
+    with pytest.raises(ValueError, match="score is sigmoid, softmax or topk_softmax, not 'loudest'"):
+        ops.route(team, torch.zeros(1, 8), None, hits, k=2, score="loudest")
+    with pytest.raises(ValueError, match="one number for each of 8 experts"):
+        ops.route(team, torch.zeros(1, 8), torch.zeros(7), hits, k=2, score="sigmoid")
+    with pytest.raises(ValueError, match="norm weight must be contiguous"):
+        ops.rms_norm(team, torch.zeros(2, 4), torch.zeros(8)[::2], 1e-6)
+    batch = make_batch([([0], 0, PageTable([(0, 64)]), False)], CPU)
+    step = ops.make_step(batch, torch.empty(1, 0), torch.empty(1, 0), interleaved=False)
+    cache, shape = torch.zeros(2, 1, 64, 16), ops.AttentionShape(2, 1, 16)
+    with pytest.raises(ValueError, match="1 sinks for 2 heads"):
+        ops.attend(team, step, shape, torch.zeros(1, 64), cache, torch.zeros(1))
+    with pytest.raises(ValueError, match="attention of"):
+        ops.attend(team, step, shape, torch.zeros(2, 64), cache)
