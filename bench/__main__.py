@@ -4,6 +4,7 @@ from __future__ import annotations
 
 PROGRAMS = {
     "bench.kernels": "CPU kernels: decode and prefill beside the read bandwidth and FMA peak measured in the same run",
+    "bench.peers": "layers beside kt-kernel, models beside llama.cpp and any llama-bench, in one run",
     "bench.speed": "the engine through HTTP: decode and prefill of both models beside llama.cpp",
     "bench.first_paint": "the panel: start to first paint, beside a minimal Textual program",
     "bench.idle": "the panel: processor share and bytes to the terminal while nothing happens",

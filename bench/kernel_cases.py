@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from engine import ops
 from engine.batch import make_batch
-from engine.cpu import ExpertLayer, Format, Linear, Mode, Team, default_mode
+from engine.cpu import ExpertLayer, Format, Linear, Mode, Store, Team, default_mode
 from engine.pages import PageTable
 
 Call = Callable[[int], object]
@@ -136,16 +136,18 @@ def routing(experts: int, top: int, tokens: int, turn: int) -> tuple[torch.Tenso
     return torch.from_numpy(ids.reshape(tokens, top).astype(np.int32)), torch.full((tokens, top), 1 / top)
 
 
-def expert_layer(team: Team, shape: Shape, fmt: Format, mode: Mode, memory: float) -> ExpertLayer:
+def expert_layer(
+    team: Team, shape: Shape, fmt: Format, mode: Mode, memory: float, store: Store | None = None
+) -> ExpertLayer:
     """As many experts as fit into `memory` bytes; their matrices are equal, which no kernel can notice."""
     gate, down = (
         random_matrix(fmt, shape.intermediate, shape.hidden),
         random_matrix(fmt, shape.hidden, shape.intermediate),
     )
-    probe = ExpertLayer(team, fmt, 1, shape.hidden, shape.intermediate, mode=mode)
+    probe = ExpertLayer(team, fmt, 1, shape.hidden, shape.intermediate, mode=mode, store=store)
     probe.load(0, gate[0], gate[0], down[0], gate[1], gate[1], down[1])
     count = int(min(shape.experts, max(shape.top, memory // probe.nbytes)))
-    layer = ExpertLayer(team, fmt, count, shape.hidden, shape.intermediate, mode=mode)
+    layer = ExpertLayer(team, fmt, count, shape.hidden, shape.intermediate, mode=mode, store=store)
     for expert in range(count):
         layer.load(expert, gate[0], gate[0], down[0], gate[1], gate[1], down[1])
     return layer

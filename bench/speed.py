@@ -1,9 +1,10 @@
 """The engine's decode and prefill speed through its HTTP server, beside llama.cpp's in the same run.
 
-usage: python -m bench.speed [--threads N] [--prompt 512] [--tokens 128] [--repeats 3] [--no-peer] [--json]
+usage: python -m bench.speed [--gguf PATH ...] [--threads N] [--prompt 512] [--tokens 128] [--repeats 3] [--json]
 
 The dense model is the same GGUF on both sides. The MoE demo is FP8 here and Q8_0 there: the peer has no FP8, and
-8.25 against 8.5 bits a weight is as near as its formats come. Engines are measured in turns, never at once.
+8.25 against 8.5 bits a weight is as near as its formats come. Engines are measured in turns, never at once. With
+--gguf these files are measured instead, the same on both sides. `python -m bench.peers` measures without servers.
 """
 
 from __future__ import annotations
@@ -182,6 +183,28 @@ def models(peer: bool) -> Iterator[tuple[str, Path, Path | None]]:
         yield "demo", demo, converted
 
 
+def lines(name: str, checkpoint: Path, gguf: Path | None, arguments: argparse.Namespace) -> Iterator[str]:
+    """Measure one model and tell of it, as text or JSON."""
+    rows = {"kt-tui": ours(checkpoint, arguments.threads, arguments)}
+    if gguf:
+        rows["llama.cpp"] = llama_cpp(gguf, arguments.threads, arguments)
+    for engine, speed in rows.items():
+        if arguments.json:
+            about = {"model": name, "engine": engine, "way": "http", "threads": arguments.threads}
+            yield json.dumps(about | asdict(speed))
+        else:
+            yield (
+                f"{name:22} {engine:10} {arguments.threads} threads  prefill ({speed.prompt_tokens} tokens) "
+                f"{speed.prefill_tokens_per_s:7.0f} tok/s   decode {speed.decode_tokens_per_s:6.1f} tok/s"
+            )
+    if gguf and not arguments.json:
+        a, b = rows["kt-tui"], rows["llama.cpp"]
+        yield (
+            f"{name:22} ratio to llama.cpp: prefill {a.prefill_tokens_per_s / b.prefill_tokens_per_s:.2f}, "
+            f"decode {a.decode_tokens_per_s / b.decode_tokens_per_s:.2f}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--threads", type=int, default=psutil.cpu_count(logical=False) or 1)
@@ -190,31 +213,15 @@ def main() -> None:
     )
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--gguf", type=Path, nargs="+", help="files to measure instead of the two models")
     parser.add_argument("--no-peer", action="store_true")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    for name, checkpoint, gguf in models(not arguments.no_peer):
-        rows = {"kt-tui": ours(checkpoint, arguments.threads, arguments)}
-        if gguf:
-            rows["llama.cpp"] = llama_cpp(gguf, arguments.threads, arguments)
-        for engine, speed in rows.items():
-            if arguments.json:
-                print(
-                    json.dumps(
-                        {"model": name, "engine": engine, "threads": arguments.threads, **asdict(speed)}
-                    )
-                )
-            else:
-                print(
-                    f"{name:8} {engine:10} {arguments.threads} threads  prefill ({speed.prompt_tokens} tokens) "
-                    f"{speed.prefill_tokens_per_s:7.0f} tok/s   decode {speed.decode_tokens_per_s:6.1f} tok/s"
-                )
-        if gguf and not arguments.json:
-            a, b = rows["kt-tui"], rows["llama.cpp"]
-            print(
-                f"{name:8} ratio to llama.cpp: prefill {a.prefill_tokens_per_s / b.prefill_tokens_per_s:.2f}, "
-                f"decode {a.decode_tokens_per_s / b.decode_tokens_per_s:.2f}"
-            )
+    peer = not arguments.no_peer
+    given = [(path.stem, path, path if peer else None) for path in arguments.gguf or []]
+    for name, checkpoint, gguf in given or models(peer):
+        for line in lines(name, checkpoint, gguf, arguments):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":
