@@ -7,13 +7,16 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 SOURCES := $(wildcard csrc/*.cpp csrc/*.h csrc/*/*.cpp csrc/*/*.h) csrc/CMakeLists.txt CMakeLists.txt
 
-.PHONY: run test venv check format bench screens clean
+.PHONY: run test sanitize venv check format bench screens clean
 
 run: venv
 	@$(VENV)/bin/kt-tui demo
 
 test: venv
 	@$(PY) -m pytest -n 2 --dist worksteal
+
+sanitize:
+	@tools/sanitize.sh
 
 venv: $(STAMP)
 

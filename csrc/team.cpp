@@ -60,6 +60,17 @@ long pauses_for(std::chrono::microseconds wanted) {
 
 constexpr std::chrono::microseconds kSpin{100};
 
+// For an address sanitizer, memory that is reused would hide a step beyond what the present call asked for.
+#if defined(KT_HEAP_MEMORY)
+constexpr bool kExactMemory = true;
+#else
+constexpr bool kExactMemory = false;
+#endif
+
+bool fits(const Memory& memory, size_t bytes) {
+  return kExactMemory ? memory.size() == bytes : memory.size() >= bytes;
+}
+
 }  // namespace
 
 Team::Team(const std::vector<Core>& cores, const std::string& isa) : kernels_(kernels_for(isa)) {
@@ -159,9 +170,9 @@ std::unique_lock<std::mutex> Team::lock() {
 }
 
 uint8_t* Team::workspace(size_t bytes) {
-  if (workspace_.size() < bytes) {
+  if (!fits(workspace_, bytes)) {
     workspace_ = Memory();
-    workspace_ = Memory(bytes + bytes / 4, -1);
+    workspace_ = Memory(kExactMemory ? bytes : bytes + bytes / 4, -1);
   }
   return workspace_.data();
 }
@@ -169,7 +180,7 @@ uint8_t* Team::workspace(size_t bytes) {
 void Team::reserve_scratch(size_t bytes) {
   for (int i = 0; i < size(); ++i) {
     Memory& memory = scratch_[static_cast<size_t>(i)];
-    if (memory.size() >= bytes) continue;
+    if (fits(memory, bytes)) continue;
     memory = Memory();
     memory = Memory(bytes, groups() > 1 ? node(worker(i).group) : -1);
   }

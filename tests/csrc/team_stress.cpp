@@ -1,7 +1,4 @@
-// Stress of the thread team without Python, for the sanitizers:
-//
-//   cmake -S csrc -B build/stress -DKT_STRESS=ON -DKT_SANITIZE=thread && cmake --build build/stress --target
-//   team_stress build/stress/team_stress
+// Stress of the thread team without Python, for the sanitizers (tools/sanitize.sh).
 #include <cstdio>
 #include <thread>
 

@@ -1,0 +1,31 @@
+# Tests of the native code without Python, perhaps under sanitizers (tools/sanitize.sh). Included by csrc/CMakeLists.txt.
+set(KT_SANITIZE "" CACHE STRING "Sanitizers, e.g. thread or address,undefined")
+option(KT_SMALL "Leave out the kernels for AVX-512 and AMX, whose compilation takes most of the time" OFF)
+
+if(KT_SMALL AND KT_DEFINITIONS)
+  list(FILTER KT_SOURCES EXCLUDE REGEX "avx512|amx")
+  list(APPEND KT_SOURCES ${CMAKE_CURRENT_LIST_DIR}/no_avx512.cpp)
+  list(APPEND KT_DEFINITIONS KT_SMALL)
+endif()
+add_library(kt_native OBJECT ${KT_SOURCES})
+target_compile_definitions(kt_native PUBLIC ${KT_DEFINITIONS})
+target_include_directories(kt_native PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
+target_compile_options(kt_native PUBLIC -Wall -Wextra -O1 -g1)
+target_link_libraries(kt_native PUBLIC Threads::Threads)
+if(KT_SANITIZE)
+  target_compile_options(kt_native PUBLIC -fsanitize=${KT_SANITIZE} -fno-sanitize-recover=all)
+  target_link_options(kt_native PUBLIC -fsanitize=${KT_SANITIZE})
+endif()
+if(KT_SANITIZE MATCHES "address")
+  # Packed weights and workspaces on the heap at their exact size, where a step beyond them is seen.
+  target_compile_definitions(kt_native PUBLIC KT_HEAP_MEMORY)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Checks as calls: the unrolled kernels take several times as long to compile with them inline.
+    target_compile_options(kt_native PUBLIC "SHELL:--param asan-instrumentation-with-call-threshold=0")
+  endif()
+endif()
+
+foreach(test team_stress kernel_bounds layer_stress)
+  add_executable(${test} ${CMAKE_CURRENT_LIST_DIR}/${test}.cpp)
+  target_link_libraries(${test} PRIVATE kt_native)
+endforeach()
