@@ -13,6 +13,8 @@ from engine import cpu, ops
 from engine.errors import CheckpointError
 from engine.layers.linear import Linear
 from engine.router import Score
+from engine.weights.convert import common_format
+from engine.weights.formats import KernelFormat
 from engine.weights.loader import Loader, Matrix
 
 
@@ -56,18 +58,11 @@ class Experts:
             )
             for gate, up, down in names
         ]
-        stored = experts[0][0].format
-        for matrix in (matrix for expert in experts for matrix in expert):
-            if matrix.format is not stored:
-                raise CheckpointError(
-                    f"{matrix.stored.path}: {matrix.stored.name} is stored as {matrix.format.name}, but other "
-                    f"experts of its layer as {stored.name}; take a file in which a layer's experts have one format"
-                )
         self.count = len(experts)
-        # A format that no kernel reads is converted to float32 at load.
-        kernel = stored.kernel or "f32"
-        mode = cpu.choose_mode(kernel, loader.numerics)
-        self._new = partial(cpu.ExpertLayer, team, kernel, self.count, hidden, intermediate, mode=mode)
+        self._kept = _common([matrix for expert in experts for matrix in expert])
+        mode = cpu.choose_mode(self._kept, loader.numerics)
+        self._new = partial(cpu.ExpertLayer, team, self._kept, self.count, hidden, intermediate, mode=mode)
+        self._converter = loader.converter
         self._layer: cpu.ExpertLayer | None = None
         for number, expert in enumerate(experts):
             loader.later(
@@ -85,12 +80,25 @@ class Experts:
     def _load(self, number: int, gate: Matrix, up: Matrix, down: Matrix) -> None:
         if self._layer is None:
             self._layer = self._new()
-        g, u, d = (
-            matrix.stored.raw if matrix.format.kernel else matrix.float32() for matrix in (gate, up, down)
+        (g, gate_scale), (u, up_scale), (d, down_scale) = self._converter.packable(
+            (gate, up, down), [self._kept] * 3
         )
-        self._layer.load(number, g, u, d, gate.scale, up.scale, down.scale)
+        self._layer.load(number, g, u, d, gate_scale, up_scale, down_scale)
         for matrix in (gate, up, down):
             matrix.forget()
+
+
+def _common(matrices: list[Matrix]) -> KernelFormat:
+    """The format in which a layer's experts keep these matrices."""
+    first = matrices[0]
+    found = common_format({matrix.format for matrix in matrices}, first.columns)
+    if found is None:
+        other = next(matrix for matrix in matrices if matrix.format is not first.format)
+        raise CheckpointError(
+            f"{other.stored.path}: {other.stored.name} is stored as {other.format.name}, but other experts of its "
+            f"layer as {first.format.name}; take a file in which a layer's experts have one format"
+        )
+    return found
 
 
 class MixtureOfExperts:

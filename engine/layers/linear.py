@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
 import torch
 
 from engine import cpu
@@ -49,7 +48,7 @@ class Linear:
         groups = [matrices] if _joinable(matrices) else [[matrix] for matrix in matrices]
         for group in groups:
             label = group[0].stored.name
-            build = partial(self._build, team, loader.numerics, group)
+            build = partial(self._build, team, loader, group)
             loader.later(label, sum(matrix.nbytes for matrix in group), build)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -69,25 +68,18 @@ class Linear:
         else:
             y += self(x)
 
-    def _build(self, team: cpu.Team, numerics: str, matrices: list[Matrix]) -> None:
-        first = matrices[0]
-        stored = first.format
-        if stored.kernel and not self._precise:
-            kernel, parts = stored.kernel, [matrix.stored.raw for matrix in matrices]
-        else:
-            kernel, parts = "f32", [matrix.float32().view(np.uint8).reshape(-1) for matrix in matrices]
-        weight = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        # Converted values have their scales in them.
-        scales = [] if kernel == "f32" else [matrix.scale for matrix in matrices if matrix.scale is not None]
+    def _build(self, team: cpu.Team, loader: Loader, matrices: list[Matrix]) -> None:
+        kernel = "f32" if self._precise else matrices[0].kept
+        weight, scale = loader.converter.joined(matrices, kernel)
         self._kernels.append(
             cpu.Linear(
                 team,
                 kernel,
                 weight,
-                np.concatenate(scales) if scales else None,
+                scale,
                 rows=sum(matrix.rows for matrix in matrices),
                 cols=self.columns,
-                mode=cpu.choose_mode(kernel, numerics),
+                mode=cpu.choose_mode(kernel, loader.numerics),
             )
         )
         for matrix in matrices:

@@ -25,6 +25,7 @@ KernelFormat: TypeAlias = Literal[
     "fp8_channel",
     "int4_g32",
     "int4_g128",
+    "mxfp4",
     "q4_0",
     "q4_1",
     "q8_0",
@@ -48,9 +49,10 @@ class Format:
         block_bytes: Bytes of a block.
         safetensors: The dtype's name in a safetensors header, or None.
         gguf: The type's name in a GGUF file, or None.
-        kernel: The name under which `engine.cpu` multiplies with it, or None: then it is converted to float32.
+        kernel: The name under which `engine.cpu` multiplies with it, or None: then it is converted at load.
         scale: What each number of a second tensor scales: a block of 128x128, a row, or a group of a row's columns
             (``group_first``: stored with the columns as the slower dimension); None without such a tensor.
+        becomes: What it is converted to if no kernel multiplies with it (`engine.weights.convert` says how exactly).
     """
 
     name: str
@@ -60,6 +62,12 @@ class Format:
     gguf: str | None
     kernel: KernelFormat | None
     scale: Literal["block", "row", "group", "group_first"] | None = None
+    becomes: KernelFormat = "f32"
+
+    @property
+    def kept(self) -> KernelFormat:
+        """The format that matrices stored in this one have in memory."""
+        return self.kernel or self.becomes
 
     def nbytes(self, count: int) -> int:
         """Bytes of ``count`` numbers, a multiple of `block`."""
@@ -83,7 +91,37 @@ INT4_G32 = Format("int4 in groups of 32", 32, 16, None, None, "int4_g32", scale=
 INT4_G128 = Format("int4 in groups of 128", 128, 64, None, None, "int4_g128", scale="group_first")
 """compressed-tensors' and GPTQ's, known by the names of their tensors (`engine.weights.int4`)."""
 
-FORMATS = (F32, F16, BF16, FP8, Q4_0, Q4_1, Q8_0, Q4_K, Q5_K, Q6_K)
+
+def _converted(name: str, block: int, block_bytes: int, becomes: KernelFormat) -> Format:
+    return Format(name, block, block_bytes, None, name, None, becomes=becomes)
+
+
+MXFP4 = Format("MXFP4", 32, 17, None, "MXFP4", None, becomes="mxfp4")
+"""One byte of scale before 16 of codes; the kernels' sources have the scales apart and other pairs of columns."""
+
+CONVERTED = (
+    F16,
+    MXFP4,
+    _converted("F64", 1, 8, "f32"),
+    _converted("Q5_0", 32, 22, "q8_0"),
+    _converted("Q5_1", 32, 24, "q8_0"),
+    _converted("Q2_K", 256, 84, "q8_0"),
+    _converted("Q3_K", 256, 110, "q6_k"),
+    _converted("IQ1_S", 256, 50, "q6_k"),
+    _converted("IQ1_M", 256, 56, "q6_k"),
+    _converted("IQ2_XXS", 256, 66, "q8_0"),
+    _converted("IQ2_XS", 256, 74, "q8_0"),
+    _converted("IQ2_S", 256, 82, "q8_0"),
+    _converted("IQ3_XXS", 256, 98, "q8_0"),
+    _converted("IQ3_S", 256, 110, "q6_k"),
+    _converted("IQ4_NL", 32, 18, "q8_0"),
+    _converted("IQ4_XS", 256, 136, "q8_0"),
+    _converted("TQ1_0", 256, 54, "q4_0"),
+    _converted("TQ2_0", 256, 66, "q4_0"),
+)
+"""Formats of files that no kernel multiplies with."""
+
+FORMATS = (F32, BF16, FP8, Q4_0, Q4_1, Q8_0, Q4_K, Q5_K, Q6_K, *CONVERTED)
 BY_SAFETENSORS = {row.safetensors: row for row in FORMATS if row.safetensors}
 BY_GGUF = {row.gguf: row for row in FORMATS if row.gguf}
 
@@ -107,6 +145,9 @@ def _q8_0(blocks: Bytes) -> Floats:
     """Scale (float16), then 32 signed bytes."""
     scale = blocks[:, 0:2].copy().view(np.float16).astype(np.float32)
     return blocks[:, 2:].copy().view(np.int8).astype(np.float32) * scale
+
+
+_DECODERS = {"Q4_0": _q4_0, "Q4_1": _q4_1, "Q8_0": _q8_0}
 
 
 def _fp8_values() -> Floats:
@@ -145,14 +186,15 @@ def dequantize(stored: Format, raw: Bytes, rows: int, columns: int, scale: Scale
         values = (flat.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     elif stored is FP8 or stored is FP8_ROWS:
         values = _FP8_VALUES[flat]
-    elif stored.block == 256:
+    elif stored.name == "F64":
+        values = flat.view(np.float64).astype(np.float32)
+    elif decode := _DECODERS.get(stored.name):
+        values = decode(flat.reshape(-1, stored.block_bytes))
+    else:
         # Imported here, so that other checkpoints need not wait for it.
         from gguf import GGMLQuantizationType, quants
 
         values = quants.dequantize(flat.reshape(rows, -1), GGMLQuantizationType[stored.name])
-    else:
-        decode = {"Q4_0": _q4_0, "Q4_1": _q4_1, "Q8_0": _q8_0}[stored.name]
-        values = decode(flat.reshape(-1, stored.block_bytes))
     matrix: Floats = values.reshape(rows, columns)
     if scale is not None and stored.scale == "row":
         matrix = matrix * scale[:, None]

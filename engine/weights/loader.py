@@ -7,6 +7,7 @@ model is found first and the jobs can report progress in bytes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from engine.errors import CheckpointError
 from engine.progress import Progress, ProgressCallback
+from engine.weights.convert import Converter
 from engine.weights.formats import (
     BY_GGUF,
     BY_SAFETENSORS,
@@ -27,6 +29,7 @@ from engine.weights.formats import (
     INT4_G128,
     Floats,
     Format,
+    KernelFormat,
     Scales,
     dequantize,
 )
@@ -62,9 +65,18 @@ class Matrix:
         """Bytes in the checkpoint."""
         return self.stored.raw.size + (self.scale.nbytes if self.scale is not None else 0)
 
-    def float32(self) -> Floats:
-        """All values."""
-        return dequantize(self.format, self.stored.raw, self.rows, self.columns, self.scale)
+    @property
+    def kept(self) -> KernelFormat:
+        """The format that it has in memory unless it has to share another one."""
+        return self.format.kept
+
+    def float32(self, begin: int = 0, end: int | None = None) -> Floats:
+        """Values of some rows; of all, if it has scales apart."""
+        if self.scale is not None:
+            return dequantize(self.format, self.stored.raw, self.rows, self.columns, self.scale)
+        last = self.rows if end is None else end
+        raw = self.stored.raw.reshape(self.rows, -1)[begin:last]
+        return dequantize(self.format, raw, last - begin, self.columns)
 
     def forget(self) -> None:
         """Let go of the mapped memory that it took, once it is packed."""
@@ -102,6 +114,8 @@ class Loader:
         self.device = device
         self._formats = BY_GGUF if checkpoint.path.is_file() else BY_SAFETENSORS
         self._int4 = int4_layout(checkpoint.config)
+        self.converter = Converter()
+        """Makes kernel sources of matrices; jobs call it."""
         self._jobs: list[_Job] = []
         self._asked: dict[str, int] = {}
 
@@ -149,20 +163,28 @@ class Loader:
         self._jobs.append(_Job(label, nbytes, run))
 
     def run(self, progress: ProgressCallback) -> None:
-        """Do what was put off, reporting bytes."""
+        """Do what was put off, reporting bytes, then how fast it went and what was converted."""
         total = sum(job.nbytes for job in self._jobs)
         done = 0
-        for job in self._jobs:
-            progress(Progress("weights", done, total, job.label))
-            try:
-                job.run()
-            except ValueError as error:
-                raise CheckpointError(
-                    f"{self.checkpoint.path}: {job.label} cannot be used ({error}): download the model again"
-                ) from None
-            done += job.nbytes
-        self._jobs.clear()
-        progress(Progress("weights", done, total, "done"))
+        began = time.monotonic()
+        try:
+            for job in self._jobs:
+                progress(Progress("weights", done, total, job.label))
+                try:
+                    job.run()
+                except ValueError as error:
+                    raise CheckpointError(
+                        f"{self.checkpoint.path}: {job.label} cannot be used ({error}): download the model again"
+                    ) from None
+                done += job.nbytes
+        finally:
+            self._jobs.clear()
+            self.converter.close()
+        for notice in self.converter.notices:
+            progress(Progress("weights", done, total, notice))
+        seconds = max(time.monotonic() - began, 1e-9)
+        speed = f"{done / 1e9:.2f} GB in {seconds:.1f} s, {done / 1e9 / seconds:.2f} GB/s"
+        progress(Progress("weights", done, total, speed))
 
     def _compressed(self, stem: str, rows: int, columns: int) -> Matrix:
         """A matrix of compressed-tensors' packed integers: words, scales and the shape that they stand for."""

@@ -10,10 +10,9 @@ import gguf
 import numpy as np
 import torch
 import transformers
-from numpy.typing import NDArray
 
-from tests.csrc.int_oracle import MAKERS
 from tests.engine.conftest import Case, Recipe, Tensors, _store, randomize, save_shards
+from tests.engine.ggml_blocks import blocks_like
 
 ROW_WEIGHTS = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False}
 GROUP_WEIGHTS = {
@@ -156,28 +155,8 @@ def make_gguf(path: Path, family: str, recipe: Recipe, kinds: dict[str, str]) ->
     return Case(path, oracle, {})
 
 
-K_FIELDS = {"Q4_K": (0, 2, 7.5), "Q5_K": (0, 2, 15.5), "Q6_K": (208, None, 0.0)}
-"""Where blocks of 256 keep their scale and the minima's, and how much larger the latter is for values around 0."""
-
-
-def k_blocks(value: torch.Tensor, kind: str) -> NDArray[np.uint8]:
-    """Random blocks as large as ``value``, ``[..., bytes of a row]``: there is no quantizer of these in Python."""
-    scale_at, minimum_at, ratio = K_FIELDS[kind]
-    number = gguf.GGMLQuantizationType[kind]
-    rows, columns = value.numel() // value.shape[-1], value.shape[-1]
-    rng = np.random.default_rng(value.numel() + int(abs(float(value.flatten()[0])) * 1e6))
-    data = MAKERS[kind.lower()](rng, rows, columns)[0].reshape(rows * columns // 256, -1)
-
-    def put(scale: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-        data[:, scale_at : scale_at + 2] = scale.astype(np.float16).view(np.uint8)
-        if minimum_at is not None:
-            data[:, minimum_at : minimum_at + 2] = (scale * ratio).astype(np.float16).view(np.uint8)
-        return np.array(gguf.quants.dequantize(data, number), dtype=np.float32)
-
-    ones = np.full((data.shape[0], 1), 0.01)
-    wanted = float(value.square().mean().sqrt()) / float(np.sqrt(np.square(put(ones)).mean()))
-    put(ones * wanted * rng.uniform(0.7, 1.3, ones.shape) * rng.choice([-1, 1], ones.shape))
-    return data.reshape(*value.shape[:-1], -1)
+QUANTIZED = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
+"""Types that values are rounded to; of the others blocks are made up that are as large."""
 
 
 def _write(writer: gguf.GGUFWriter, stem: str, value: torch.Tensor, kinds: dict[str, str]) -> None:
@@ -185,10 +164,10 @@ def _write(writer: gguf.GGUFWriter, stem: str, value: torch.Tensor, kinds: dict[
     kept = value.ndim == 1 or stem.endswith("ffn_gate_inp")
     kind = "F32" if kept else kinds.get(stem.rsplit(".", maxsplit=1)[-1], kinds["other"])
     number = gguf.GGMLQuantizationType[kind]
-    if kind in K_FIELDS:
-        data = k_blocks(value, kind)
-    else:
+    if kind in QUANTIZED:
         data = gguf.quants.quantize(np.ascontiguousarray(value.numpy()), number)
+    else:
+        data = blocks_like(value, kind)
     exact = np.array(gguf.quants.dequantize(data, number), dtype=np.float32)
     value.copy_(torch.from_numpy(exact).view(value.shape))
     writer.add_tensor(stem + ".weight", data, raw_dtype=number)
