@@ -34,8 +34,14 @@ KV_MEMORY_SHARE = 0.25
 RUNTIME_BYTES = 256 << 20
 """Python, torch and the server without a model: about 230 MiB resident measured (torch 2.13 for CPUs, 2 threads)."""
 
-PACKED_BLOCKS = {"Q4_K": (144, 148), "Q5_K": (176, 180)}
-"""Bytes of a block in the file and as packed for the kernels, where these differ (``csrc/kernels.h``)."""
+PACKED_BLOCKS = {
+    "Q4_K": (144, 148), "Q5_K": (176, 180), "F16": (2, 4), "F64": (8, 4), "Q5_0": (22, 34), "Q5_1": (24, 34),
+    "Q2_K": (84, 272), "Q3_K": (110, 210), "IQ1_S": (50, 210), "IQ1_M": (56, 210), "IQ2_XXS": (66, 272),
+    "IQ2_XS": (74, 272), "IQ2_S": (82, 272), "IQ3_XXS": (98, 272), "IQ3_S": (110, 210), "IQ4_NL": (18, 34),
+    "IQ4_XS": (136, 272), "TQ1_0": (54, 144), "TQ2_0": (66, 144),
+}  # fmt: skip
+"""Bytes of a block in a GGUF file and in memory, where these differ: what no kernel multiplies with is converted
+(`engine.weights.formats`), and blocks of some formats are larger when packed (``csrc/kernels.h``)."""
 
 _CHECKED_ONLY = ("qzeros", "g_idx", "weight_shape")
 """Tensors beside 4-bit weights that are looked at, but not kept."""

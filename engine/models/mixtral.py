@@ -1,6 +1,7 @@
 """Mixtral 8x7B and 8x22B: llama's attention, and a mixture of experts in every layer.
 
-Source: MixtralForCausalLM of transformers.
+Source: MixtralForCausalLM of transformers; for GGUF files the ``llama`` graph of llama.cpp with experts, which differs
+in the order of the rows of q and k (see `engine.weights.gguf`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class MixtralSettings(Settings):
     max_position_embeddings: PositiveInt
     rms_norm_eps: PositiveFloat = 1e-5
     rope_theta: PositiveFloat = 1e6
+    rope_interleaved: bool = False
+    rotary_dim: PositiveInt | None = None
     tie_word_embeddings: bool = False
     hidden_act: Literal["silu"] = "silu"
     sliding_window: None = None
@@ -50,6 +53,8 @@ class MixtralSettings(Settings):
             raise ValueError("num_experts_per_tok must not exceed num_local_experts")
         if self.head_size < 1 or self.head_size % 2:
             raise ValueError(f"the heads must have an even size, not {self.head_size}")
+        if self.rotary_dim not in (None, self.head_size):
+            raise ValueError(f"the rotary dimension must be the head's, {self.head_size}")
         return self
 
     @property
@@ -66,7 +71,7 @@ class Mixtral:
         self.vocab_size, self.context_length = s.vocab_size, s.max_position_embeddings
         embed, head = "model.embed_tokens.weight", "lm_head.weight"
         self.embed = Embedding(loader, embed, s.vocab_size, s.hidden_size)
-        self.rope = Rope(s.head_size, s.rope_theta, interleaved=False, device=loader.device)
+        self.rope = Rope(s.head_size, s.rope_theta, interleaved=s.rope_interleaved, device=loader.device)
         self.blocks = [
             Block(s, f"model.layers.{layer}.", loader, team) for layer in range(s.num_hidden_layers)
         ]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import transformers
 
-from tests.engine.conftest import Case, Recipe, Tensors, _store, randomize, save_shards
+from tests.engine.conftest import Case, Recipe, Tensors, _interleave, _store, randomize, save_shards
 from tests.engine.ggml_blocks import blocks_like
 
 ROW_WEIGHTS = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False}
@@ -113,12 +113,29 @@ def make_hub(folder: Path, family: str, recipe: Recipe) -> Case:
     return Case(folder, oracle, config)
 
 
-def make_gguf(path: Path, family: str, recipe: Recipe, kinds: dict[str, str]) -> Case:
-    """A GGUF file as llama.cpp writes it, experts stacked; ``kinds`` gives a tensor's type by its name's stem."""
+def make_gguf(
+    path: Path,
+    family: str,
+    recipe: Recipe,
+    kinds: dict[str, str],
+    *,
+    single: bool = False,
+    part_tensors: int = 0,
+) -> Case:
+    """A GGUF file as llama.cpp writes it.
+
+    Args:
+        path: The file; parts get numbers in their names.
+        family: A key of `FAMILIES`.
+        recipe: Sizes.
+        kinds: A tensor's type by its name's stem.
+        single: Whether each expert has tensors of its own, as in older files; else they are stacked.
+        part_tensors: Tensors of a part; 0 makes one file.
+    """
     r, settings = recipe, _settings(family, recipe)
     oracle = _oracle(family, settings, r.seed)
-    architecture = family.replace("_", "")
-    writer = gguf.GGUFWriter(path, architecture)
+    architecture = {"mixtral": "llama"}.get(family, family.replace("_", ""))
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=part_tensors)
     writer.add_block_count(r.layers)
     writer.add_context_length(512)
     writer.add_embedding_length(r.hidden)
@@ -130,24 +147,46 @@ def make_gguf(path: Path, family: str, recipe: Recipe, kinds: dict[str, str]) ->
     writer.add_rope_freq_base(20000.0)
     writer.add_layer_norm_rms_eps(1e-4)
     writer.add_token_list([f"t{i}" for i in range(r.vocab)])
-    if family == "qwen3_moe":
+    if family != "qwen3":
         writer.add_expert_count(r.experts)
         writer.add_expert_used_count(r.top_k)
+    if family == "qwen3_moe":
         writer.add_expert_feed_forward_length(r.intermediate)
+    if family == "mixtral":
+        writer.add_rope_dimension_count(r.head_dim)
 
-    names = gguf.get_tensor_name_map(
-        gguf.MODEL_ARCH.QWEN3MOE if family == "qwen3_moe" else gguf.MODEL_ARCH.QWEN3, r.layers
-    )
+    models = {
+        "qwen3": gguf.MODEL_ARCH.QWEN3,
+        "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
+        "mixtral": gguf.MODEL_ARCH.LLAMA,
+    }
+    names = gguf.get_tensor_name_map(models[family], r.layers)
+
+    def experts(stem: str, part: str, value: torch.Tensor) -> None:
+        if not single:
+            _write(writer, f"{stem}ffn_{part}_exps", value, kinds)
+            return
+        for number, matrix in enumerate(value):
+            _write(writer, f"{stem}ffn_{part}.{number}", matrix, kinds, f"ffn_{part}_exps")
+
     for name, value in oracle.state_dict().items():
         at = name.removesuffix("mlp.experts.gate_up_proj").removesuffix("mlp.experts.down_proj")
         if name.endswith("experts.gate_up_proj"):
             block = f"blk.{at.split('.')[2]}."
-            _write(writer, block + "ffn_gate_exps", value[:, : r.intermediate], kinds)
-            _write(writer, block + "ffn_up_exps", value[:, r.intermediate :], kinds)
+            experts(block, "gate", value[:, : r.intermediate])
+            experts(block, "up", value[:, r.intermediate :])
         elif name.endswith("experts.down_proj"):
-            _write(writer, f"blk.{at.split('.')[2]}.ffn_down_exps", value, kinds)
+            experts(f"blk.{at.split('.')[2]}.", "down", value)
         else:
-            _write(writer, names.get_name(name.removesuffix(".weight")), value, kinds)
+            stem = names.get_name(name.removesuffix(".weight"))
+            stem = stem or f"blk.{at.split('.')[2]}.ffn_gate_inp"
+            heads = {"q_proj": r.heads, "k_proj": r.kv_heads}.get(name.split(".")[-2])
+            if heads and family == "mixtral":
+                turned = _interleave(value, heads)
+                _write(writer, stem, turned, kinds)
+                value.copy_(_interleave(turned, heads, back=True))
+            else:
+                _write(writer, stem, value, kinds)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -159,10 +198,12 @@ QUANTIZED = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 """Types that values are rounded to; of the others blocks are made up that are as large."""
 
 
-def _write(writer: gguf.GGUFWriter, stem: str, value: torch.Tensor, kinds: dict[str, str]) -> None:
+def _write(
+    writer: gguf.GGUFWriter, stem: str, value: torch.Tensor, kinds: dict[str, str], like: str | None = None
+) -> None:
     """Put a tensor into the file, and what was stored back into the oracle's own tensor."""
     kept = value.ndim == 1 or stem.endswith("ffn_gate_inp")
-    kind = "F32" if kept else kinds.get(stem.rsplit(".", maxsplit=1)[-1], kinds["other"])
+    kind = "F32" if kept else kinds.get(like or stem.rsplit(".", maxsplit=1)[-1], kinds["other"])
     number = gguf.GGMLQuantizationType[kind]
     if kind in QUANTIZED:
         data = gguf.quants.quantize(np.ascontiguousarray(value.numpy()), number)

@@ -1,13 +1,15 @@
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from engine.config import EngineConfig
 from engine.errors import CheckpointError
-from engine.runner import Row
+from engine.runner import Row, Runner
 from tests.engine.conftest import Case, Recipe
 from tests.engine.models.families import FAMILIES, QUANTIZATION, ROW_WEIGHTS, make_gguf, make_hub
 
@@ -155,7 +157,7 @@ MIXED = [
     ({"other": "Q5_K", "ffn_down_exps": "Q6_K", "attn_v": "Q6_K", "token_embd": "Q6_K"}, 2**-7),
     (
         {"other": "Q3_K", "ffn_down_exps": "Q5_K", "attn_v": "Q5_K", "attn_output": "Q5_K", "output": "Q6_K"},
-        0,
+        2**-7,
     ),
     ({"other": "Q8_0", "ffn_down_exps": "Q4_1"}, 2**-7),
     ({"other": "Q4_K", "ffn_up_exps": "Q5_K", "ffn_down_exps": "F16"}, 2**-7),
@@ -176,6 +178,55 @@ def test_gguf_of_mixed_types_agrees_with_the_oracle(tmp_path, bound, kinds, chan
     error = (last_logits(case.load(), ids) - expected).abs().max()
     allowed = bound(expected, bf16_weights=False, integers=True, width=256)
     assert error <= allowed * max(1.0, change / 2**-15)
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("kinds", [{"other": "Q8_0"}, {"other": "Q5_0", "ffn_down_exps": "Q8_0"}], ids=str)
+def test_gguf_of_mixtral_agrees_with_the_oracle(tmp_path, bound, kinds, single):
+    case = make_gguf(tmp_path / "model.gguf", "mixtral", Recipe(seed=2), kinds, single=single)
+    ids = prompt(17)
+    expected = case.logits(ids)[-1]
+    error = (last_logits(case.load(), ids) - expected).abs().max()
+    assert error <= bound(expected, bf16_weights=False, integers=True)
+
+
+def split(folder: Path) -> Case:
+    """A model in four parts or so; the path is that of the first."""
+    case = make_gguf(folder / "model.gguf", "qwen3_moe", Recipe(seed=9), {"other": "Q8_0"}, part_tensors=7)
+    parts = sorted(folder.glob("model-*.gguf"))
+    assert len(parts) > 3
+    return Case(parts[0], case.oracle, {})
+
+
+def test_all_parts_of_a_split_gguf_are_read(tmp_path, bound):
+    case = split(tmp_path)
+    ids = prompt(17)
+    expected = case.logits(ids)[-1]
+    error = (last_logits(case.load(), ids) - expected).abs().max()
+    assert error <= bound(expected, bf16_weights=False, integers=True)
+
+
+def test_parts_of_a_split_gguf_that_do_not_fit_are_refused(tmp_path):
+    case = split(tmp_path)
+    second, last = sorted(tmp_path.glob("model-*.gguf"))[1::2][:2]
+    with pytest.raises(
+        CheckpointError, match=f"is part 00002 of a model: give the first one, {case.path.name}"
+    ):
+        Runner.load(EngineConfig(second, cpu_threads=1))
+    whole = last.read_bytes()
+    last.write_bytes(whole[:-1000])
+    with pytest.raises(CheckpointError, match=f"{last.name} is cut short"):
+        case.load()
+    last.write_bytes(second.read_bytes())
+    with pytest.raises(CheckpointError, match=f"{last.name} repeats "):
+        case.load()
+    last.unlink()
+    with pytest.raises(CheckpointError, match=f"{last.name} is missing"):
+        case.load()
+    last.write_bytes(whole)
+    renamed = case.path.rename(tmp_path / "model.gguf")
+    with pytest.raises(CheckpointError, match="but is not named like one: give it its name"):
+        Runner.load(EngineConfig(renamed, cpu_threads=1))
 
 
 @pytest.mark.parametrize("columns", [2, 5])
