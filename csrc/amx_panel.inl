@@ -10,10 +10,7 @@ namespace {
 constexpr int kTileDepth = 32;                   // columns that one tile instruction multiplies
 constexpr int kTileBytes = 1024;                 // of one tile register
 constexpr int kBlockRows = 2 * kTileRows;        // activation rows of a block
-constexpr int kSliceTiles = 16;                  // tiles of depth for which the sums stay in registers
 constexpr size_t kSweepBytes = size_t{3} << 19;  // of a second-level cache of 2 MiB
-constexpr int kAhead = 2;                        // tiles of depth that activations are asked for ahead
-constexpr int kSliceBytes = kSliceTiles * kTileBytes;
 
 // The operand of ldtilecfg.
 struct alignas(64) TileConfig {
@@ -35,6 +32,13 @@ void configure_tiles(int rows) {
   _tile_loadconfig(&config);
 }
 
+// Weights come from memory, into the second-level cache: the first one's few buffers are for activations.
+void fetch_ahead(const uint8_t* from, int bytes) {
+  constexpr int kWeightsAhead = 8192;
+  for (int at = 0; at < bytes; at += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(from) + kWeightsAhead + at, _MM_HINT_T1);
+}
+
 int depth_tiles(int depth) { return (depth + kTileDepth - 1) / kTileDepth; }
 
 size_t tile_block_bytes(int depth) { return static_cast<size_t>(depth_tiles(depth)) * 2 * kTileBytes; }
@@ -53,10 +57,15 @@ void arrange_tiles(const uint8_t* const* rows, int m, int depth, uint8_t* block)
   }
 }
 
-// What a format brings: `Weights` is made from a packed tile and writes columns [32 * index, ...) of it as a
-// panel of pairs; finish() is applied to the finished sums.
+// What a format brings: `Weights` is made from a packed tile and writes columns [begin, end) of it, a tile of
+// depth, as a panel of pairs; source(begin) is where they lie in kSourceBytes bytes; kSliceTiles tiles of
+// depth are multiplied while the sums stay in registers, which is more the longer a conversion takes;
+// finish() is applied to the finished sums.
 template <typename Weights>
 struct TilePanel {
+  static constexpr int kSliceTiles = Weights::kSliceTiles;
+  static constexpr int kSliceBytes = kSliceTiles * kTileBytes;
+
   // Writes one tile of depth of one of the matrices, with zeros behind the end.
   static void convert(Weights& weights, int depth, int index, uint8_t* to) {
     const int begin = index * kTileDepth;
@@ -66,10 +75,10 @@ struct TilePanel {
       memset(to + (end - begin) * 32, 0, static_cast<size_t>(kTileDepth - (end - begin)) * 32);
   }
 
-  // One slice of up to kSliceTiles for one block, while `next` converts the slice that follows.
+  // One slice of up to kSliceTiles for one block; next(t) is called when weights t have been used.
   template <bool kTwoHalves, bool kTwoTiles, typename Next>
-  static void multiply_slice(const uint8_t* a, const uint8_t* then, const uint8_t* b, int tiles, bool first,
-                             float* c0, float* c1, Next next) {
+  static void multiply_slice(const uint8_t* a, const uint8_t* b, int tiles, bool first, float* c0, float* c1,
+                             Next next) {
     if (first) {
       _tile_zero(0);
       if (kTwoTiles) _tile_zero(1);
@@ -82,16 +91,12 @@ struct TilePanel {
       if (kTwoHalves && kTwoTiles) _tile_loadd(3, c1 + 256, 64);
     }
     for (int t = 0; t < tiles; ++t, a += 2 * kTileBytes, b += kTileBytes) {
-      // Activations come from the second-level cache.
-      const uint8_t* soon =
-          t + kAhead < tiles ? a + kAhead * 2 * kTileBytes : then + (t + kAhead - tiles) * 2 * kTileBytes;
-      for (int line = 0; line < (kTwoHalves ? 2 : 1) * kTileBytes; line += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(soon) + line, _MM_HINT_T0);
+      // Activations come from the second-level cache and are not to displace the weights in the first.
       _tile_loadd(6, b, 64);
-      _tile_loadd(4, a, 64);
+      _tile_stream_loadd(4, a, 64);
       _tile_dpbf16ps(0, 4, 6);
       if (kTwoHalves) {
-        _tile_loadd(5, a + kTileBytes, 64);
+        _tile_stream_loadd(5, a + kTileBytes, 64);
         _tile_dpbf16ps(2, 5, 6);
       }
       if (kTwoTiles) {
@@ -100,7 +105,7 @@ struct TilePanel {
         if (kTwoHalves) _tile_dpbf16ps(3, 5, 7);
       }
       keep_order();
-      next();
+      next(t);
       keep_order();
     }
     _tile_stored(0, c0, 64);
@@ -116,51 +121,41 @@ struct TilePanel {
     Weights weights0(tile0, depth), weights1(kTwoTiles ? tile1 : tile0, depth);
     const int tiles = depth_tiles(depth);
     const size_t block_bytes = tile_block_bytes(depth);
-    uint8_t *now = scratch, *later = scratch + 2 * kSliceBytes;
-    for (int t = 0; t < tiles && t < kSliceTiles; ++t) {
-      convert(weights0, depth, t, now + t * kTileBytes);
-      if (kTwoTiles) convert(weights1, depth, t, now + kSliceBytes + t * kTileBytes);
-    }
+    const auto convert_both = [&](int index, int place) __attribute__((always_inline)) {
+      convert(weights0, depth, index, scratch + place * kTileBytes);
+      if (kTwoTiles) convert(weights1, depth, index, scratch + kSliceBytes + place * kTileBytes);
+    };
+    for (int t = 0; t < tiles && t < kSliceTiles; ++t) convert_both(t, t);
     configure_tiles(rows);
     for (int begin = 0; begin < tiles; begin += kSliceTiles) {
       const int count = tiles - begin < kSliceTiles ? tiles - begin : kSliceTiles;
       const int following = begin + kSliceTiles;
-      const int after =
-          following < tiles ? (tiles - following < kSliceTiles ? tiles - following : kSliceTiles) : 0;
-      // The next slice is converted tile by tile in the shadow of this one's instructions, spread evenly: so
-      // are the requests to memory.
-      const int conversions = after * (kTwoTiles ? 2 : 1);
+      const int after = tiles - following < kSliceTiles ? tiles - following : kSliceTiles;
+      // Requests to memory are spread evenly over the slice.
       const int steps = count * ((rows + kBlockRows - 1) / kBlockRows);
-      int done = 0, due = 0;
-      const auto convert_one = [&]() __attribute__((always_inline)) {
-        const int index = kTwoTiles ? done / 2 : done;
-        if (kTwoTiles && done % 2)
-          convert(weights1, depth, following + index, later + kSliceBytes + index * kTileBytes);
-        else
-          convert(weights0, depth, following + index, later + index * kTileBytes);
-        ++done;
-      };
-      const auto next = [&]() __attribute__((always_inline)) {
-        for (due += conversions; due >= steps; due -= steps) convert_one();
-      };
+      int fetched = 0, due = 0;
       for (int row = 0; row < rows; row += kBlockRows) {
         const uint8_t* a = blocks + static_cast<size_t>(row / kBlockRows) * block_bytes +
                            static_cast<size_t>(begin) * 2 * kTileBytes;
         float* to0 = c0 + static_cast<size_t>(row) * kTileRows;
         float* to1 = kTwoTiles ? c1 + static_cast<size_t>(row) * kTileRows : nullptr;
-        // What is read after this block's part: the next block's, or the first block's next slice.
-        const uint8_t* then = row + kBlockRows < rows ? a + block_bytes
-                              : after ? blocks + static_cast<size_t>(following) * 2 * kTileBytes
-                                      : a;
+        const bool last = row + kBlockRows >= rows;
+        // The last block is the last to use a tile of weights: the next slice's takes its place, converted in
+        // the shadow of the tile instructions. A second buffer would push activations and sums out of the
+        // cache.
+        const auto next = [&](int t) __attribute__((always_inline)) {
+          for (due += count; due >= steps; due -= steps, ++fetched) {
+            fetch_ahead(weights0.source((begin + fetched) * kTileDepth), Weights::kSourceBytes);
+            if (kTwoTiles)
+              fetch_ahead(weights1.source((begin + fetched) * kTileDepth), Weights::kSourceBytes);
+          }
+          if (last && t < after) convert_both(following + t, t);
+        };
         if (rows - row > kTileRows)
-          multiply_slice<true, kTwoTiles>(a, then, now, count, begin == 0, to0, to1, next);
+          multiply_slice<true, kTwoTiles>(a, scratch, count, begin == 0, to0, to1, next);
         else
-          multiply_slice<false, kTwoTiles>(a, then, now, count, begin == 0, to0, to1, next);
+          multiply_slice<false, kTwoTiles>(a, scratch, count, begin == 0, to0, to1, next);
       }
-      keep_order();
-      uint8_t* swapped = now;
-      now = later;
-      later = swapped;
     }
     // Tiles that are in use would have to be saved at every context switch.
     _tile_release();
@@ -168,7 +163,7 @@ struct TilePanel {
     if (kTwoTiles) weights1.finish(c1, rows);
   }
 
-  static size_t scratch_bytes(int) { return size_t{4} * kSliceBytes; }
+  static size_t scratch_bytes(int) { return size_t{2} * kSliceBytes; }
 
   static void multiply(const uint8_t* tile0, const uint8_t* tile1, int depth, const uint8_t* blocks, int rows,
                        uint8_t* scratch, float* c0, float* c1) {
@@ -181,16 +176,6 @@ struct TilePanel {
   static constexpr PanelKernels kernels() {
     return {kActBf16, kBlockRows, tile_block_bytes, arrange_tiles, scratch_bytes, multiply, kSweepBytes};
   }
-};
-
-// A format whose conversion needs no memory of what came before.
-template <ConvertFn function>
-struct Converted {
-  const uint8_t* tile;
-  int depth;
-  Converted(const uint8_t* from, int columns) : tile(from), depth(columns) {}
-  void convert(int begin, int end, uint32_t* panel) { function(tile, depth, begin, end, panel); }
-  void finish(float*, int) {}
 };
 
 }  // namespace

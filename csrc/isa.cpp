@@ -128,6 +128,12 @@ void take_panels(Kernels& table, const Kernels& other) {
     }
 }
 
+// Formats of integers multiply int8 activations again.
+void take_fast_panels(Kernels& table, const Kernels& other) {
+  for (int format = kMxfp4; format < kFormats; ++format)
+    table.formats[format][kFast].panel = other.formats[format][kFast].panel;
+}
+
 std::string rate(const char* name, double operations) {
   char text[64];
   std::snprintf(text, sizeof text, "%s %.0f", name, operations / 1e9);
@@ -149,6 +155,7 @@ void choose(int wanted, Variant& variant, const Kernels& f32_table) {
     install_amx(tiles);
     install_amx_int(tiles);
     functions.push_back(tiles.fma_bf16);
+    functions.push_back(tiles.int8_peak);
   }
   const std::vector<double> measured = peaks(functions);
   std::string used = "bf16 dot products";
@@ -160,8 +167,9 @@ void choose(int wanted, Variant& variant, const Kernels& f32_table) {
   }
   std::string figures = rate("f32", measured[0]) + ", " + rate("bf16 dot products", measured[1]);
   if (wanted >= kAmx) {
-    figures += ", " + rate("tiles", measured[2]);
+    figures += ", " + rate("tiles", measured[2]) + ", " + rate("int8 dot products", measured[3]);
     if (measured[2] > kMargin * reached) {
+      if (measured[2] <= kMargin * measured[3]) take_fast_panels(tiles, table);
       table = tiles;
       used = "tiles";
     }

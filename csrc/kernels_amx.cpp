@@ -12,20 +12,18 @@
 namespace kt {
 namespace {
 
-// Weights come from memory, into the second-level cache: the first one's few buffers are for activations.
-void prefetch_lines(const uint8_t* from, int bytes) {
-  constexpr int kWeightsAhead = 8192;
-  for (int at = 0; at < bytes; at += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(from) + kWeightsAhead + at, _MM_HINT_T1);
-}
-
-float copy_pairs(const uint8_t* tile, int, int begin, int end, uint32_t* panel) {
-  const uint8_t* from = tile + static_cast<size_t>(begin) * 32;
-  prefetch_lines(from, (end - begin) * 32);
-  for (int step = 0; step < (end - begin) / 2; ++step, from += 64, panel += kTileRows)
-    _mm512_storeu_si512(panel, _mm512_loadu_si512(from));
-  return 1.0f;
-}
+struct Bf16Weights {
+  static constexpr int kSourceBytes = kTileBytes, kSliceTiles = 8;
+  const uint8_t* tile;
+  Bf16Weights(const uint8_t* from, int) : tile(from) {}
+  const uint8_t* source(int begin) const { return tile + static_cast<size_t>(begin) * 32; }
+  void convert(int begin, int end, uint32_t* panel) {
+    const uint8_t* from = source(begin);
+    for (int step = 0; step < (end - begin) / 2; ++step, from += 64, panel += kTileRows)
+      _mm512_storeu_si512(panel, _mm512_loadu_si512(from));
+  }
+  void finish(float*, int) {}
+};
 
 // The value of each E4M3 magnitude. The last, a NaN, is never used: such weights are refused when they are
 // packed.
@@ -65,48 +63,52 @@ struct alignas(64) CodeTable {
   // `quads` words of codes (16 rows x 4 columns) as pairs; `adjust` sees each step of two columns.
   template <typename Adjust>
   void convert(const uint8_t* codes, int quads, uint32_t* panel, Adjust adjust) const {
-    prefetch_lines(codes, quads * 64);
     const __m512i low0 = _mm512_load_si512(low), low1 = _mm512_load_si512(low + 64);
     const __m512i high0 = _mm512_load_si512(high), high1 = _mm512_load_si512(high + 64);
     const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+    // In each 128-bit lane, columns 0-1 of four rows and then their columns 2-3.
+    const __m512i by_pair =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
     for (int q = 0; q < quads; ++q, codes += 64, panel += 2 * kTileRows) {
-      const __m512i code = _mm512_loadu_si512(codes);
+      const __m512i code = _mm512_shuffle_epi8(_mm512_loadu_si512(codes), by_pair);
       const __m512i lower = _mm512_permutex2var_epi8(low0, code, low1);
       // upper ^ (code & sign): a scale may be negative
       const __m512i upper =
           _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high0, code, high1), code, sign, 0x78);
-      // In each 128-bit lane: columns 0-1 and 2-3 of one row, then of the next; then the two rows after
-      // those.
-      const __m512 first = _mm512_castsi512_ps(_mm512_unpacklo_epi8(lower, upper));
-      const __m512 second = _mm512_castsi512_ps(_mm512_unpackhi_epi8(lower, upper));
-      _mm512_storeu_si512(panel, adjust(_mm512_castps_si512(_mm512_shuffle_ps(first, second, 0x88))));
-      _mm512_storeu_si512(panel + kTileRows,
-                          adjust(_mm512_castps_si512(_mm512_shuffle_ps(first, second, 0xdd))));
+      _mm512_storeu_si512(panel, adjust(_mm512_unpacklo_epi8(lower, upper)));
+      _mm512_storeu_si512(panel + kTileRows, adjust(_mm512_unpackhi_epi8(lower, upper)));
     }
   }
 };
 
+// Bytes of the codes of a tile of depth.
+constexpr int kCodeBytes = kTileRows * kTileDepth;
+
 struct Fp8BlockWeights {
+  static constexpr int kSourceBytes = kCodeBytes, kSliceTiles = 12;
   const uint8_t* tile;
   int depth;
   CodeTable table;
   Fp8BlockWeights(const uint8_t* from, int columns) : tile(from), depth(columns) {}
+  const uint8_t* source(int begin) const {
+    return Fp8Block128::codes(Fp8Block128::block(tile, depth, begin));
+  }
   void convert(int begin, int end, uint32_t* panel) {
     if (begin % kScaleBlock == 0) table.fill(reinterpret_cast<const float*>(tile)[begin / kScaleBlock]);
-    table.convert(Fp8Block128::codes(Fp8Block128::block(tile, depth, begin)), (end - begin) / 4, panel,
-                  [](__m512i pairs) { return pairs; });
+    table.convert(source(begin), (end - begin) / 4, panel, [](__m512i pairs) { return pairs; });
   }
   void finish(float*, int) {}
 };
 
 struct Fp8ChannelWeights {
+  static constexpr int kSourceBytes = kCodeBytes, kSliceTiles = 12;
   const uint8_t* tile;
   int depth;
   CodeTable table;
   Fp8ChannelWeights(const uint8_t* from, int columns) : tile(from), depth(columns) { table.fill(1.0f); }
+  const uint8_t* source(int begin) const { return Fp8Channel::codes(Fp8Channel::block(tile, depth, begin)); }
   void convert(int begin, int end, uint32_t* panel) {
-    table.convert(Fp8Channel::codes(Fp8Channel::block(tile, depth, begin)), (end - begin) / 4, panel,
-                  [](__m512i pairs) { return pairs; });
+    table.convert(source(begin), (end - begin) / 4, panel, [](__m512i pairs) { return pairs; });
   }
   void finish(float* sums, int rows) {
     const __m512 scale = _mm512_loadu_ps(reinterpret_cast<const float*>(tile));
@@ -118,12 +120,14 @@ struct Fp8ChannelWeights {
 // A code has four significant bits and its scale is a power of two, so the bf16 is exact; the scale is an
 // addition to the exponent. Products that bf16 does not hold as normal numbers go through f32.
 struct Mxfp8Weights {
+  static constexpr int kSourceBytes = kCodeBytes, kSliceTiles = 12;
   const uint8_t* tile;
   int depth;
   CodeTable table;
   Mxfp8Weights(const uint8_t* from, int columns) : tile(from), depth(columns) { table.fill(1.0f); }
+  const uint8_t* source(int begin) const { return Mxfp8::block(tile, depth, begin); }
   void convert(int begin, int end, uint32_t* panel) {
-    const uint8_t* block = Mxfp8::block(tile, depth, begin);
+    const uint8_t* block = source(begin);
     const uint8_t* codes = Mxfp8::codes(block);
     const int quads = (end - begin) / 4;
     const __m512i power = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block)));
@@ -177,7 +181,7 @@ double tile_bf16(long iterations) {
 void install_amx(Kernels& table) {
   table.name = "amx";
   for (int mode = 0; mode < kModes; ++mode) {
-    table.formats[kBf16][mode].panel = TilePanel<Converted<copy_pairs>>::kernels();
+    table.formats[kBf16][mode].panel = TilePanel<Bf16Weights>::kernels();
     table.formats[kFp8Block128][mode].panel = TilePanel<Fp8BlockWeights>::kernels();
     table.formats[kFp8Channel][mode].panel = TilePanel<Fp8ChannelWeights>::kernels();
     table.formats[kMxfp8][mode].panel = TilePanel<Mxfp8Weights>::kernels();

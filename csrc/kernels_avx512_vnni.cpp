@@ -1,6 +1,6 @@
-// AVX-512 with VNNI: integer dot products.
-#if !defined(__AVX512VNNI__)
-#error "this file is compiled with -mavx512vnni"
+// AVX-512 with VNNI and BF16: integer dot products, and bf16 dot products for many rows in exact mode.
+#if !defined(__AVX512VNNI__) || !defined(__AVX512BF16__)
+#error "this file is compiled with -mavx512vnni -mavx512bf16"
 #endif
 #define KT_VNNI
 
@@ -9,6 +9,10 @@
 #include "int_rows_avx512.inl"
 
 #include "kernels_int.inl"
+
+#include "int_pairs.inl"
+
+#include "pairs_panel.inl"
 
 namespace kt {
 namespace {
@@ -32,6 +36,10 @@ double int8_peak(long iterations) {
 
 void install_avx512_vnni(Kernels& table) {
   install_int_formats(table);
+  for_int_formats([&]<typename Tile>(Format format) {
+    table.formats[format][kExact].panel =
+        converted_panel<kActBf16, kPanelRows, kBf16Chunk, 2, convert_int_pairs<Tile>, gemm_pairs>();
+  });
   table.int8_peak = int8_peak;
 }
 

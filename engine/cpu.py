@@ -346,10 +346,12 @@ def relative_error(linear: Linear, values: torch.Tensor) -> float:
     """
     miss = 0.0
     for begin in range(0, linear.cols, 256):
-        # Unit vectors read the weights out; they are exact as 8-bit activations, too.
+        # Unit vectors read the weights out; they are exact as 8-bit activations, too. Few at a time: many rows may
+        # go through bfloat16.
         unit = torch.zeros(min(256, linear.cols - begin), linear.cols)
         unit[:, begin:].fill_diagonal_(1)
-        miss += float((linear(unit).T - values[:, begin : begin + 256]).double().square().sum())
+        read = torch.cat([linear(rows) for rows in unit.split(4)])
+        miss += float((read.T - values[:, begin : begin + 256]).double().square().sum())
     return math.sqrt(miss / max(float(values.double().square().sum()), 1e-300))
 
 

@@ -1,6 +1,6 @@
 """Check every kernel of this machine against a float64 reference, with plain Python and numpy.
 
-    python3 tools/kernel_check.py MODULE [--threads N] [--seed N]
+    python3 tools/kernel_check.py MODULE [--threads N] [--seed N] [--isa NAME ...]
 
 MODULE is the built extension (_csrc*.so). Prints, for each instruction set, operation and format, the largest error
 as a share of the allowed bound and PASS or FAIL; the exit code is 1 if anything failed.
@@ -55,12 +55,13 @@ def main() -> int:
     parser.add_argument("module", help="the built extension, _csrc*.so")
     parser.add_argument("--threads", type=int, default=4, help="at most this many threads")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
+    parser.add_argument("--isa", nargs="+", help="only these instruction sets")
     args = parser.parse_args()
     csrc = load_module(args.module)
     cores = csrc.usable_cores()[: args.threads]
     print(f"seed {args.seed}, {len(cores)} threads, instruction sets: {', '.join(csrc.available_isas())}")
     failures = 0
-    for isa in csrc.available_isas():
+    for isa in args.isa or csrc.available_isas():
         team = csrc.Team(cores, isa)
         for name, worst in checks(csrc, team, np.random.default_rng(args.seed)):
             passed = worst <= 1

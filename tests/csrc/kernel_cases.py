@@ -140,6 +140,8 @@ def experts_error(
             if not np.array_equal(y, layer.forward(x, ids, factors)):
                 return float("inf")
             expected, size, step = oracle.experts_forward(*matrices, x, ids, factors)
-            bound = oracle.experts_bound(size, step, fmt, team.isa, max(hidden, intermediate), mode)
+            bound = oracle.experts_bound(
+                size, step, fmt, team.isa, max(hidden, intermediate), mode, tokens * k
+            )
             worst = max(worst, float((np.abs(y - expected) / bound).max()))
     return worst

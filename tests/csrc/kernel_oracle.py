@@ -89,16 +89,19 @@ def random_weight(rng: np.random.Generator, fmt: str, rows: int, cols: int) -> W
     return Weight(fmt, np.ascontiguousarray(data), scale, value, terms)
 
 
-def uses_bf16_activations(fmt: str, isa: str) -> bool:
-    return isa in ("avx512_bf16", "amx") and fmt in FLOAT_FORMATS and fmt != "f32"
+MOST_FEW_ROWS = 4
+"""With more rows of an expert than this, formats of integers in exact mode may go through bfloat16."""
 
 
-def bf16_rounding(fmt: str, isa: str) -> float:
+def bf16_rounding(fmt: str, isa: str, rows: int) -> float:
     """Largest relative error that rounding to bfloat16 (8 significant bits) adds to a product."""
-    if not uses_bf16_activations(fmt, isa):
+    if isa not in {"avx512_bf16", "amx"} or fmt == "f32":
         return 0.0
-    # With tiles, the weights of a block-scaled format are rounded as well, scale included.
-    return 2.0**-8 * (2 if isa == "amx" and fmt == "fp8_block128" else 1)
+    if fmt in FLOAT_FORMATS:
+        # With tiles, the weights of a block-scaled format are rounded as well, scale included.
+        return 2.0**-8 * (2 if isa == "amx" and fmt == "fp8_block128" else 1)
+    # Weights and activations alike.
+    return 0.0 if rows <= MOST_FEW_ROWS else 2.0**-7
 
 
 def linear_bound(weight: Weight, x: NDArray[np.float32], isa: str, mode: str) -> F64:
@@ -118,7 +121,7 @@ def linear_bound(weight: Weight, x: NDArray[np.float32], isa: str, mode: str) ->
         step = np.abs(x.astype(np.float64)).reshape(t, -1, 32).max(axis=2) / steps
         row_sums = np.abs(weight.value).reshape(weight.rows, -1, 32).sum(axis=2)
         bound = bound + 0.5001 * step @ row_sums.T
-    return bound + bf16_rounding(weight.fmt, isa) * magnitude + 1e-30
+    return bound + bf16_rounding(weight.fmt, isa, x.shape[0]) * magnitude + 1e-30
 
 
 def silu(x: F64) -> F64:
@@ -172,10 +175,10 @@ def experts_forward(
     return y, size, step
 
 
-def experts_bound(size: F64, step: F64, fmt: str, isa: str, width: int, mode: str) -> F64:
+def experts_bound(size: F64, step: F64, fmt: str, isa: str, width: int, mode: str, rows: int) -> F64:
     """Largest error allowed, from `experts_forward`'s magnitudes: float32 sums of up to ``width`` products, and what
-    activations are rounded to."""
-    unit = (4 + 2 * np.sqrt(width)) * 2.0**-24 + bf16_rounding(fmt, isa)
+    activations are rounded to where one expert has up to ``rows`` rows."""
+    unit = (4 + 2 * np.sqrt(width)) * 2.0**-24 + bf16_rounding(fmt, isa, rows)
     bound = 2 * unit * size
     if fmt in BLOCK_FORMATS:
         # Terms are larger than their sum where a value has an offset; of two errors, the product counts a little, too.
