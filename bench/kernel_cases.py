@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine import ops
-from engine.batch import make_batch
+from engine import plan
+from engine.batch import Batch, make_batch
 from engine.cpu import ExpertLayer, Format, Linear, Mode, Store, Team, default_mode
+from engine.layers.rope import Rope
 from engine.pages import PageTable
 
 Call = Callable[[int], object]
@@ -212,18 +213,25 @@ def attention_cases(team: Team, contexts: list[int]) -> Iterator[Case]:
     """One new token over a long history: grouped (32 query and 8 key heads) and latent (128 heads)."""
     heads, kv_heads, dim, latent, value = 32, 8, 128, 576, 512
     for context in contexts:
-        batch = make_batch([([0], context - 1, PageTable([(0, context)]), False)], torch.device("cpu"))
-        step = ops.make_step(batch, torch.ones(1, dim // 2), torch.zeros(1, dim // 2), interleaved=False)
-        shape = ops.AttentionShape(heads, kv_heads, dim)
+        batch = make_batch([([0], context - 1, PageTable([(0, context)]), False)])
         cache, keys = torch.randn(2, kv_heads, context, dim), torch.randn(context, latent)
         qkv, new = torch.randn(1, (heads + 2 * kv_heads) * dim), torch.randn(1, latent)
-        queries = torch.randn(1, 128, latent)
+        queries = torch.randn(1, 128 * latent)
+        by_groups, by_latent = plan.Plan(team), plan.Plan(team)
+        shape = plan.AttentionShape(heads, kv_heads, dim)
+        plan.attend(shape, Rope(dim, 1e4, interleaved=False), by_groups.given(qkv.shape[1]), cache)
+        wide, narrow = by_latent.given(128 * latent), by_latent.given(latent)
+        plan.attend_latent(plan.LatentShape(128, value, 0.1), wide, narrow, keys)
 
-        def grouped(_: int, a: object = (step, shape, qkv, cache)) -> object:
-            return ops.attend(team, *a)  # type: ignore[misc]
+        def grouped(_: int, a: tuple[plan.Plan, Batch, torch.Tensor] = (by_groups, batch, qkv)) -> object:
+            a[0].run(a[1].step, a[2])
+            return None
 
-        def absorbed(_: int, a: object = (step, queries, new, keys)) -> object:
-            return ops.attend_latent(team, *a, value, 0.1)  # type: ignore[misc]
+        def absorbed(
+            _: int, a: tuple[plan.Plan, Batch, torch.Tensor, torch.Tensor] = (by_latent, batch, queries, new)
+        ) -> object:
+            a[0].run(a[1].step, a[2], a[3])
+            return None
 
         yield Case(
             "attention",

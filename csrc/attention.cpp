@@ -205,13 +205,28 @@ void Step::check_and_place() {
       throw std::invalid_argument("a segment has " + std::to_string(position) + " slots for " +
                                   std::to_string(segment.past + segment.end - segment.begin) + " tokens");
   }
-  const size_t angles = slots.size() * static_cast<size_t>(half);
-  if (cosine.size() != angles || sine.size() != angles)
-    throw std::invalid_argument("a step needs one rotation for each row");
+  for (const long row : picked)
+    if (row < 0 || row >= static_cast<long>(slots.size()))
+      throw std::invalid_argument("logits are wanted of row " + std::to_string(row) + " of a step of " +
+                                  std::to_string(slots.size()));
 }
 
-void attend_grouped(Team& team, const Step& step, const AttentionShape& shape, float* qkv, float* keys,
-                    float* values, long tokens, float* out) {
+Rotation rotate_step(const Step& step, const std::vector<float>& frequencies, bool interleaved) {
+  Rotation rotation{{}, {}, static_cast<int>(frequencies.size()), interleaved};
+  rotation.cosine.reserve(step.slots.size() * frequencies.size());
+  rotation.sine.reserve(step.slots.size() * frequencies.size());
+  for (const Segment& segment : step.segments)
+    for (long row = segment.begin; row < segment.end; ++row)
+      for (const float frequency : frequencies) {
+        const float angle = static_cast<float>(segment.past + row - segment.begin) * frequency;
+        rotation.cosine.push_back(std::cos(angle));
+        rotation.sine.push_back(std::sin(angle));
+      }
+  return rotation;
+}
+
+void attend_grouped(Team& team, const Step& step, const AttentionShape& shape, const Rotation& rotation,
+                    float* qkv, float* keys, float* values, long tokens, float* out) {
   check_slots(step, tokens, kTileRows);
   const auto guard = team.lock();
   const long rotated = shape.heads + shape.kv_heads;
@@ -219,10 +234,11 @@ void attend_grouped(Team& team, const Step& step, const AttentionShape& shape, f
   each_row(team, step, [&](long row) {
     float* at = qkv + row * width;
     const long slot = step.slots[static_cast<size_t>(row)];
-    if (step.half)
+    if (rotation.half)
       for (long head = 0; head < rotated; ++head)
-        team.kernels().rotate(at + head * shape.key_dim, step.cosine.data() + row * step.half,
-                              step.sine.data() + row * step.half, step.half, step.interleaved);
+        team.kernels().rotate(at + head * shape.key_dim, rotation.cosine.data() + row * rotation.half,
+                              rotation.sine.data() + row * rotation.half, rotation.half,
+                              rotation.interleaved);
     const float* key = at + static_cast<long>(shape.heads) * shape.key_dim;
     const float* value = at + rotated * shape.key_dim;
     for (long head = 0; head < shape.kv_heads; ++head) {

@@ -15,17 +15,26 @@ struct Segment {
   std::vector<Slots> runs;  // the slots of all its tokens, the new ones included, in order
 };
 
-// What a step's attention calls share. Rotations are [rows][half] cosines and sines.
+// What the operations of a step share.
 struct Step {
   std::vector<Segment> segments;
-  std::vector<long> slots;  // of each row
+  std::vector<long> picked;  // rows whose logits are wanted
+  std::vector<long> slots;   // of each row
+
+  // Throws std::invalid_argument when segments are not contiguous, their runs do not hold their tokens or a
+  // picked row does not exist.
+  void check_and_place();
+};
+
+// How the rows of a step are rotated: [rows][half] cosines and sines; half 0: not at all.
+struct Rotation {
   std::vector<float> cosine, sine;
   int half = 0;
   bool interleaved = false;
-
-  // Throws std::invalid_argument when segments are not contiguous or their runs do not hold their tokens.
-  void check_and_place();
 };
+
+// The rotation of each row's position in its sequence by angles of position * frequency.
+Rotation rotate_step(const Step& step, const std::vector<float>& frequencies, bool interleaved);
 
 struct AttentionShape {
   int heads, kv_heads;
@@ -36,12 +45,12 @@ struct AttentionShape {
 };
 
 // Grouped-query attention. `qkv` is [rows][(heads + kv_heads) * key_dim + kv_heads * value_dim] and is
-// changed: the first 2 * half values of each query and key head are rotated. `keys` is
+// changed: the first 2 * rotation.half values of each query and key head are rotated. `keys` is
 // [kv_heads][tokens / 16][key_dim][16], so that the scores of 16 positions are computed side by side;
 // `values` is [kv_heads][tokens][value_dim]. New keys and values are written to them. `out` is [rows][heads *
 // value_dim].
-void attend_grouped(Team& team, const Step& step, const AttentionShape& shape, float* qkv, float* keys,
-                    float* values, long tokens, float* out);
+void attend_grouped(Team& team, const Step& step, const AttentionShape& shape, const Rotation& rotation,
+                    float* qkv, float* keys, float* values, long tokens, float* out);
 
 // Multi-head latent attention in its absorbed form: all heads share the key [latent | rotary] of a token,
 // whose first value_dim numbers are its value as well. `queries` is [rows][heads][key_dim], `new_keys`

@@ -94,7 +94,7 @@ kt::Format stored_format(kt::Format source, const std::optional<std::string>& na
   return stored;
 }
 
-std::unique_ptr<kt::Linear> make_linear(std::shared_ptr<kt::Team> team, const std::string& format_name,
+std::shared_ptr<kt::Linear> make_linear(std::shared_ptr<kt::Team> team, const std::string& format_name,
                                         const py::array& weight, const std::optional<py::array>& scale,
                                         long rows, long columns, const std::string& mode_name,
                                         const std::optional<std::string>& store) {
@@ -103,7 +103,7 @@ std::unique_ptr<kt::Linear> make_linear(std::shared_ptr<kt::Team> team, const st
   const kt::Source source =
       checked_source(format, stored_format(format, store), "weight", weight, scale, rows, columns);
   py::gil_scoped_release unlocked;
-  return std::make_unique<kt::Linear>(std::move(team), source, mode);
+  return std::make_shared<kt::Linear>(std::move(team), source, mode);
 }
 
 py::array_t<float> linear_forward(const kt::Linear& linear, const py::array& x) {
@@ -118,7 +118,7 @@ py::array_t<float> linear_forward(const kt::Linear& linear, const py::array& x) 
   return y;
 }
 
-std::unique_ptr<kt::Experts> make_experts(std::shared_ptr<kt::Team> team, const std::string& format,
+std::shared_ptr<kt::Experts> make_experts(std::shared_ptr<kt::Team> team, const std::string& format,
                                           int experts, long hidden, long intermediate,
                                           const std::string& mode, const std::optional<std::string>& store) {
   for (long value : {static_cast<long>(experts), hidden, intermediate})
@@ -126,7 +126,7 @@ std::unique_ptr<kt::Experts> make_experts(std::shared_ptr<kt::Team> team, const 
       throw py::value_error("experts, hidden and intermediate must be between 1 and 2^30, not " +
                             std::to_string(value));
   const kt::Format source = kt::format_from_name(format);
-  return std::make_unique<kt::Experts>(std::move(team), source, stored_format(source, store),
+  return std::make_shared<kt::Experts>(std::move(team), source, stored_format(source, store),
                                        mode_from_name(mode), experts, hidden, intermediate);
 }
 
@@ -198,14 +198,14 @@ PYBIND11_MODULE(_csrc, module) {
       .def_property_readonly("isa_detail",
                              [](const kt::Team& team) { return kt::isa_detail(team.kernels().name); });
 
-  py::class_<kt::Linear>(module, "Linear")
+  py::class_<kt::Linear, std::shared_ptr<kt::Linear>>(module, "Linear")
       .def(py::init(&make_linear), py::arg("team"), py::arg("format"), py::arg("weight"),
            py::arg("scale").none(true), py::arg("rows"), py::arg("columns"), py::arg("mode"),
            py::arg("store") = py::none())
       .def("forward", &linear_forward, py::arg("x"))
       .def_property_readonly("nbytes", &kt::Linear::bytes);
 
-  py::class_<kt::Experts>(module, "Experts")
+  py::class_<kt::Experts, std::shared_ptr<kt::Experts>>(module, "Experts")
       .def(py::init(&make_experts), py::arg("team"), py::arg("format"), py::arg("experts"), py::arg("hidden"),
            py::arg("intermediate"), py::arg("mode"), py::arg("store") = py::none())
       .def("load", &experts_load, py::arg("expert"), py::arg("gate"), py::arg("up"), py::arg("down"),

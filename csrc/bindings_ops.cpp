@@ -1,6 +1,5 @@
-// Operations on rows for Python. They take addresses: a call happens hundreds of times a token, and
-// engine/ops.py, the one caller, has checked types and shapes. Sizes are checked here once more where they
-// cost nothing.
+// The plan of a model's step for Python. Addresses stand for tensors whose types and sizes engine/plan.py has
+// checked, and which it keeps alive.
 #include "bindings_ops.h"
 
 #include <pybind11/numpy.h>
@@ -8,107 +7,94 @@
 
 #include <memory>
 
-#include "attention.h"
-#include "experts.h"
-#include "linear.h"
-#include "router.h"
+#include "plan.h"
 
 namespace py = pybind11;
 
 namespace {
 
 using Address = uintptr_t;
+using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+using Columns = std::tuple<int, long, long>;  // buffer, offset, width
 
 template <typename T>
 T* at(Address address) {
   return reinterpret_cast<T*>(address);
 }
 
-constexpr long kSerialRows = 4;  // so few rows are done by the caller alone
-
-// A row is `groups` runs of `width` values, each with a norm of its own.
-void rms_norm(kt::Team& team, Address x, long rows, int groups, int width, long stride, Address weight,
-              float eps, Address out, long out_stride) {
-  const auto one = [&](long row, int) {
-    const float* from = at<const float>(x) + row * stride;
-    float* to = at<float>(out) + row * out_stride;
-    for (int group = 0; group < groups; ++group, from += width, to += width)
-      team.kernels().rms_norm(from, at<const float>(weight), eps, width, to);
-  };
-  if (rows <= kSerialRows) {
-    for (long row = 0; row < rows; ++row) one(row, 0);
-    return;
-  }
-  const auto guard = team.lock();
-  team.for_all(rows, one);
+kt::View view(const Columns& columns) {
+  return {std::get<0>(columns), std::get<1>(columns), std::get<2>(columns)};
 }
 
-// gate and up lie side by side in each row of `both`.
-void silu_product(kt::Team& team, Address both, long rows, int inner, Address out) {
-  const auto one = [&](long row, int) {
-    const float* gate = at<const float>(both) + row * 2 * inner;
-    team.kernels().silu_product(gate, gate + inner, inner, at<float>(out) + row * inner);
-  };
-  if (rows <= kSerialRows) {
-    for (long row = 0; row < rows; ++row) one(row, 0);
-    return;
-  }
-  const auto guard = team.lock();
-  team.for_all(rows, one);
+Columns columns(kt::View view) { return {view.buffer, view.offset, view.width}; }
+
+std::vector<float> floats(const std::optional<Floats>& array) {
+  if (!array) return {};
+  return {array->data(), array->data() + array->size()};
 }
 
 using Runs = std::vector<std::pair<long, long>>;
 
 std::shared_ptr<kt::Step> make_step(const std::vector<std::tuple<long, long, long, Runs>>& segments,
-                                    const py::array_t<float, py::array::c_style>& cosine,
-                                    const py::array_t<float, py::array::c_style>& sine, bool interleaved) {
+                                    const std::vector<long>& picked) {
   auto step = std::make_shared<kt::Step>();
   for (const auto& [begin, end, past, runs] : segments) {
     kt::Segment segment{begin, end, past, {}};
     for (const auto& [first, stop] : runs) segment.runs.push_back({first, stop - first});
     step->segments.push_back(std::move(segment));
   }
-  step->cosine.assign(cosine.data(), cosine.data() + cosine.size());
-  step->sine.assign(sine.data(), sine.data() + sine.size());
-  step->half = cosine.ndim() == 2 ? static_cast<int>(cosine.shape(1)) : 0;
-  step->interleaved = interleaved;
+  step->picked = picked;
   step->check_and_place();
   return step;
 }
 
 kt::AttentionShape attention_shape(int heads, int kv_heads, int key_dim, int value_dim, float scale,
-                                   long window, Address sinks) {
+                                   long window) {
   if (heads < 1 || kv_heads < 1 || heads % kv_heads || key_dim < 1 || value_dim < 1 || window < 0)
     throw py::value_error(
         "attention needs query heads in equal groups for each key head, and sizes above zero");
-  return {heads, kv_heads, key_dim, value_dim, scale, window, at<const float>(sinks)};
+  return {heads, kv_heads, key_dim, value_dim, scale, window, nullptr};
 }
 
-void route(kt::Team& team, Address logits, Address bias, long tokens, int experts, int k,
-           const std::string& score, int groups, int keep, bool renormalise, float scale, Address ids,
-           Address weights, Address hits) {
-  if (k < 1 || k > experts || (groups && experts % groups))
+kt::Score score_from_name(const std::string& name) {
+  if (name == "sigmoid") return kt::Score::kSigmoid;
+  if (name == "softmax") return kt::Score::kSoftmax;
+  if (name == "topk_softmax") return kt::Score::kTopkSoftmax;
+  throw py::value_error("a router's score is sigmoid, softmax or topk_softmax, not '" + name + "'");
+}
+
+kt::RouterShape router_shape(int experts, int k, const std::string& score, int groups, int keep,
+                             bool renormalise, float scale) {
+  if (k < 1 || k > experts || groups < 0 || (groups && (experts % groups || keep < 1 || keep > groups)))
     throw py::value_error("the router cannot choose " + std::to_string(k) + " of " + std::to_string(experts) +
                           " experts in " + std::to_string(groups) + " groups");
-  if (score != "sigmoid" && score != "softmax" && score != "topk_softmax")
-    throw py::value_error("a router's score is sigmoid, softmax or topk_softmax, not '" + score + "'");
-  const kt::Score kind = score == "sigmoid"   ? kt::Score::kSigmoid
-                         : score == "softmax" ? kt::Score::kSoftmax
-                                              : kt::Score::kTopkSoftmax;
-  kt::route(team, {experts, k, kind, groups, keep, renormalise, scale}, at<const float>(logits),
-            at<const float>(bias), tokens, at<int32_t>(ids), at<float>(weights), at<int64_t>(hits));
+  return {experts, k, score_from_name(score), groups, keep, renormalise, scale};
+}
+
+// The choice alone, as a plan makes it on the way to the experts.
+py::tuple route(kt::Team& team, const Floats& logits, const std::optional<Floats>& bias, int k,
+                const std::string& score, int groups, int keep, bool renormalise, float scale,
+                py::array_t<int64_t, py::array::c_style>& hits) {
+  if (logits.ndim() != 2 || hits.size() != logits.shape(1) || (bias && bias->size() != logits.shape(1)))
+    throw py::value_error("hits and bias must have one number for each expert of the logits");
+  const auto shape =
+      router_shape(static_cast<int>(logits.shape(1)), k, score, groups, keep, renormalise, scale);
+  py::array_t<int32_t> ids({logits.shape(0), static_cast<py::ssize_t>(k)});
+  py::array_t<float> weights({logits.shape(0), static_cast<py::ssize_t>(k)});
+  kt::route(team, shape, logits.data(), bias ? bias->data() : nullptr, logits.shape(0), ids.mutable_data(),
+            weights.mutable_data(), hits.mutable_data());
+  return py::make_tuple(ids, weights);
 }
 
 }  // namespace
 
 void bind_operations(py::module_& module) {
-  const auto unlocked = py::call_guard<py::gil_scoped_release>();
   module.def(
       "linear_into",
-      [](const kt::Linear& linear, Address x, long tokens, Address y, bool add) {
-        linear.forward(at<const float>(x), tokens, at<float>(y), add);
+      [](const kt::Linear& linear, Address x, long tokens, Address y) {
+        linear.forward(at<const float>(x), tokens, at<float>(y));
       },
-      unlocked);
+      py::call_guard<py::gil_scoped_release>());
   module.def(
       "experts_into",
       [](const kt::Experts& experts, Address x, long tokens, Address ids, Address weights, long k,
@@ -116,31 +102,56 @@ void bind_operations(py::module_& module) {
         experts.forward(at<const float>(x), {at<const int32_t>(ids), at<const float>(weights), tokens, k},
                         at<float>(y));
       },
-      unlocked);
-  module.def("rms_norm", &rms_norm, unlocked);
-  module.def("silu_product", &silu_product, unlocked);
-  module.def("route", &route, unlocked);
+      py::call_guard<py::gil_scoped_release>());
+
+  module.def("route", &route);
   py::class_<kt::Step, std::shared_ptr<kt::Step>>(module, "Step")
-      .def(py::init(&make_step), py::arg("segments"), py::arg("cosine"), py::arg("sine"),
-           py::arg("interleaved"))
-      .def_property_readonly("rows", [](const kt::Step& step) { return step.slots.size(); });
-  module.def(
-      "attend_grouped",
-      [](kt::Team& team, const kt::Step& step, int heads, int kv_heads, int key_dim, int value_dim,
-         float scale, long window, Address sinks, Address qkv, Address keys, Address values, long tokens,
-         Address out) {
-        kt::attend_grouped(team, step,
-                           attention_shape(heads, kv_heads, key_dim, value_dim, scale, window, sinks),
-                           at<float>(qkv), at<float>(keys), at<float>(values), tokens, at<float>(out));
-      },
-      unlocked);
-  module.def(
-      "attend_latent",
-      [](kt::Team& team, const kt::Step& step, int heads, int key_dim, int value_dim, float scale,
-         Address queries, Address new_keys, Address cache, long tokens, Address out) {
-        kt::attend_latent(team, step, attention_shape(heads, 1, key_dim, value_dim, scale, 0, 0),
-                          at<const float>(queries), at<const float>(new_keys), at<float>(cache), tokens,
-                          at<float>(out));
-      },
-      unlocked);
+      .def(py::init(&make_step), py::arg("segments"), py::arg("picked"))
+      .def_property_readonly("rows", [](const kt::Step& step) { return step.slots.size(); })
+      .def_property_readonly("picked", [](const kt::Step& step) { return step.picked.size(); });
+
+  py::class_<kt::Plan>(module, "Plan")
+      .def(py::init<std::shared_ptr<kt::Team>>(), py::arg("team"))
+      .def("buffer",
+           [](kt::Plan& plan, long width, bool picked) { return columns(plan.buffer(width, picked)); })
+      .def("bind", [](kt::Plan& plan, const Columns& what) { plan.bind(view(what)); })
+      .def("norm", [](kt::Plan& plan, const Columns& from, const Columns& to, const Floats& weight,
+                      float eps) { plan.norm(view(from), view(to), floats(weight), eps); })
+      .def("multiply",
+           [](kt::Plan& plan, const std::vector<std::shared_ptr<kt::Linear>>& maps, const Columns& from,
+              const Columns& to, bool add) { plan.multiply(maps, view(from), view(to), add); })
+      .def("silu_product", [](kt::Plan& plan, const Columns& both,
+                              const Columns& to) { plan.silu_product(view(both), view(to)); })
+      .def("rotation", [](kt::Plan& plan, const Floats& frequencies,
+                          bool interleaved) { return plan.rotation(floats(frequencies), interleaved); })
+      .def("attend",
+           [](kt::Plan& plan, int heads, int kv_heads, int head_dim, float scale, long window,
+              const std::optional<Floats>& sinks, int rotation, Address cache, long tokens,
+              const Columns& qkv, const Columns& to) {
+             plan.attend(attention_shape(heads, kv_heads, head_dim, head_dim, scale, window), floats(sinks),
+                         rotation, at<float>(cache), tokens, view(qkv), view(to));
+           })
+      .def("attend_latent",
+           [](kt::Plan& plan, int heads, int key_dim, int value_dim, float scale, Address cache, long tokens,
+              const Columns& queries, const Columns& keys, const Columns& to) {
+             plan.attend_latent(attention_shape(heads, 1, key_dim, value_dim, scale, 0), at<float>(cache),
+                                tokens, view(queries), view(keys), view(to));
+           })
+      .def("mix",
+           [](kt::Plan& plan, const std::shared_ptr<kt::Experts>& experts, int k, const std::string& score,
+              int groups, int keep, bool renormalise, float scale, const std::optional<Floats>& bias,
+              Address hits, const Columns& logits, const Columns& from, const Columns& to) {
+             plan.mix(experts, router_shape(experts->count(), k, score, groups, keep, renormalise, scale),
+                      floats(bias), at<int64_t>(hits), view(logits), view(from), view(to));
+           })
+      .def("pick",
+           [](kt::Plan& plan, const Columns& from, const Columns& to) { plan.pick(view(from), view(to)); })
+      .def(
+          "run",
+          [](kt::Plan& plan, const kt::Step& step, const std::vector<Address>& given) {
+            std::vector<float*> places;
+            for (const Address address : given) places.push_back(at<float>(address));
+            plan.run(step, places);
+          },
+          py::call_guard<py::gil_scoped_release>());
 }

@@ -10,18 +10,6 @@ namespace {
 constexpr long kTokensPerCall = 64;     // rows handed to gemv at once
 constexpr long kSerialPreparation = 2;  // with so few tokens the caller prepares them before the team starts
 
-void store_rows(const float* sums, long count, long tile, long rows, float* y, bool add) {
-  const long width = std::min<long>(kTileRows, rows - tile * kTileRows);
-  for (long i = 0; i < count; ++i) {
-    const float* from = sums + i * kTileRows;
-    float* to = y + i * rows + tile * kTileRows;
-    if (add)
-      for (long r = 0; r < width; ++r) to[r] += from[r];
-    else
-      std::memcpy(to, from, static_cast<size_t>(width) * sizeof(float));
-  }
-}
-
 }  // namespace
 
 Linear::Linear(std::shared_ptr<Team> team, const Source& source, Mode mode)
@@ -61,89 +49,194 @@ const uint8_t* Linear::tile(long index) const {
 }
 
 void Linear::forward(const float* x, long tokens, float* y, bool add) const {
-  if (tokens == 0) return;
-  if (!path_.panel.rows || tokens <= path_.gemv_rows)
-    forward_rows(x, tokens, y, add);
-  else
-    forward_panels(x, tokens, y, add);
+  multiply({this}, x, tokens, y, rows_, add);
 }
 
-void Linear::forward_rows(const float* x, long tokens, float* y, bool add) const {
-  const auto guard = team_->lock();
-  const Kernels& kernels = team_->kernels();
-  const size_t stride = activation_bytes(path_.activation, depth_);
-  const bool as_is = path_.activation == kActF32 && columns_ == depth_;
-  uint8_t* prepared = as_is ? nullptr : team_->workspace(stride * static_cast<size_t>(tokens));
-  team_->reserve_scratch(kTokensPerCall * kTileRows * sizeof(float));
+// Maps that take the same activations, prepared in the same way, multiplied together.
+class Product {
+ public:
+  Product(const std::vector<const Linear*>& maps, const float* x, long tokens, float* y, long stride,
+          bool add)
+      : maps_(maps),
+        first_(*maps.front()),
+        team_(*first_.team_),
+        x_(x),
+        tokens_(tokens),
+        stride_(stride),
+        add_(add) {
+    for (const Linear* map : maps) {
+      outputs_.push_back(y);
+      y += map->rows_;
+    }
+  }
+
+  static bool by_panels(const Linear& map, long tokens) {
+    return map.path_.panel.rows && tokens > map.path_.gemv_rows;
+  }
+
+  // Whether both maps can be part of one product.
+  static bool alike(const Linear& a, const Linear& b, long tokens) {
+    const bool panels = by_panels(a, tokens);
+    if (a.team_ != b.team_ || a.columns_ != b.columns_ || a.depth_ != b.depth_ ||
+        panels != by_panels(b, tokens))
+      return false;
+    const PanelKernels &p = a.path_.panel, &q = b.path_.panel;
+    if (!panels) return a.path_.activation == b.path_.activation;
+    return p.activation == q.activation && p.rows == q.rows && p.arrange == q.arrange &&
+           p.block_bytes == q.block_bytes && p.sweep_bytes == q.sweep_bytes;
+  }
+
+  void run() {
+    const auto guard = team_.lock();
+    if (by_panels(first_, tokens_))
+      panels();
+    else
+      rows();
+  }
+
+ private:
+  void rows();
+  void panels();
+
+  // The work of each NUMA group when a map has count(map, tiles of the group) pieces of it.
+  template <typename Count>
+  std::vector<long> work(const Count& count) const {
+    std::vector<long> items(first_.tiles_by_group_.size(), 0);
+    for (const Linear* map : maps_)
+      for (size_t g = 0; g < items.size(); ++g) items[g] += count(map->tiles_by_group_[g]);
+    return items;
+  }
+
+  // The map that piece `item` of a group belongs to; item becomes its number among the map's own.
+  template <typename Count>
+  size_t find(int group, long& item, const Count& count) const {
+    size_t m = 0;
+    for (long own; item >= (own = count(maps_[m]->tiles_by_group_[static_cast<size_t>(group)])); ++m)
+      item -= own;
+    return m;
+  }
+
+  void store(size_t map, const float* sums, long count, long tile, long first) const {
+    const long width = std::min<long>(kTileRows, maps_[map]->rows_ - tile * kTileRows);
+    for (long i = 0; i < count; ++i) {
+      const float* from = sums + i * kTileRows;
+      float* to = outputs_[map] + (first + i) * stride_ + tile * kTileRows;
+      if (add_)
+        for (long r = 0; r < width; ++r) to[r] += from[r];
+      else
+        std::memcpy(to, from, static_cast<size_t>(width) * sizeof(float));
+    }
+  }
+
+  const std::vector<const Linear*>& maps_;
+  const Linear& first_;
+  Team& team_;
+  const float* x_;
+  long tokens_, stride_;
+  bool add_;
+  std::vector<float*> outputs_;
+};
+
+void Product::rows() {
+  const Activation activation = first_.path_.activation;
+  const long columns = first_.columns_;
+  const int depth = first_.depth_;
+  const size_t stride = activation_bytes(activation, depth);
+  const bool as_is = activation == kActF32 && columns == depth;
+  uint8_t* prepared = as_is ? nullptr : team_.workspace(stride * static_cast<size_t>(tokens_));
+  team_.reserve_scratch(kTokensPerCall * kTileRows * sizeof(float));
   const auto prepare = [&](long token) {
-    kernels.prepare[path_.activation](x + token * columns_, 0, static_cast<int>(columns_), depth_,
-                                      prepared + static_cast<size_t>(token) * stride);
+    team_.kernels().prepare[activation](x_ + token * columns, 0, static_cast<int>(columns), depth,
+                                        prepared + static_cast<size_t>(token) * stride);
   };
   if (!as_is) {
-    if (tokens <= kSerialPreparation)
-      for (long token = 0; token < tokens; ++token) prepare(token);
+    if (tokens_ <= kSerialPreparation)
+      for (long token = 0; token < tokens_; ++token) prepare(token);
     else
-      team_->for_all(tokens, [&](long token, int) { prepare(token); });
+      team_.for_all(tokens_, [&](long token, int) { prepare(token); });
   }
-  team_->for_each(tiles_by_group_, [&](int group, long item, int worker) {
-    auto* sums = reinterpret_cast<float*>(team_->scratch(worker));
+  const auto each_tile = [](long tiles) { return tiles; };
+  team_.for_each(work(each_tile), [&](int group, long item, int worker) {
+    auto* sums = reinterpret_cast<float*>(team_.scratch(worker));
     const uint8_t* rows[kTokensPerCall];
-    const long t = shares_[static_cast<size_t>(group)].begin + item;
-    for (long first = 0; first < tokens; first += kTokensPerCall) {
-      const long count = std::min(kTokensPerCall, tokens - first);
+    const size_t m = find(group, item, each_tile);
+    const Linear& map = *maps_[m];
+    const long t = map.shares_[static_cast<size_t>(group)].begin + item;
+    for (long first = 0; first < tokens_; first += kTokensPerCall) {
+      const long count = std::min(kTokensPerCall, tokens_ - first);
       for (long i = 0; i < count; ++i)
-        rows[i] = as_is ? reinterpret_cast<const uint8_t*>(x + (first + i) * columns_)
+        rows[i] = as_is ? reinterpret_cast<const uint8_t*>(x_ + (first + i) * columns)
                         : prepared + static_cast<size_t>(first + i) * stride;
-      path_.gemv(tile(t), depth_, rows, static_cast<int>(count), sums);
-      store_rows(sums, count, t, rows_, y + first * rows_, add);
+      map.path_.gemv(map.tile(t), depth, rows, static_cast<int>(count), sums);
+      store(m, sums, count, t, first);
     }
   });
 }
 
-void Linear::forward_panels(const float* x, long tokens, float* y, bool add) const {
-  const auto guard = team_->lock();
-  const PanelKernels& panel = path_.panel;
-  const PrepareFn prepare = team_->kernels().prepare[panel.activation];
-  const size_t stride = activation_bytes(panel.activation, depth_);
-  const bool as_is = panel.activation == kActF32 && columns_ == depth_;
-  const size_t block_bytes = panel.block_bytes(depth_);
-  const long blocks = panel_blocks(panel, tokens);
-  uint8_t* arranged = team_->workspace(static_cast<size_t>(blocks) * block_bytes);
+void Product::panels() {
+  const PanelKernels& panel = first_.path_.panel;
+  const long columns = first_.columns_;
+  const int depth = first_.depth_;
+  const PrepareFn prepare = team_.kernels().prepare[panel.activation];
+  const size_t stride = activation_bytes(panel.activation, depth);
+  const bool as_is = panel.activation == kActF32 && columns == depth;
+  const size_t block_bytes = panel.block_bytes(depth);
+  const long blocks = panel_blocks(panel, tokens_);
+  uint8_t* arranged = team_.workspace(static_cast<size_t>(blocks) * block_bytes);
 
-  const int sweep = sweep_rows(panel, depth_);
+  const int sweep = sweep_rows(panel, depth);
   const size_t sums_bytes = static_cast<size_t>(sweep) * kTileRows * sizeof(float);
-  const size_t scratch_bytes = (panel.scratch_bytes(depth_) + 63) / 64 * 64;
-  team_->reserve_scratch(std::max(scratch_bytes + 2 * sums_bytes, stride * static_cast<size_t>(panel.rows)));
+  size_t scratch_bytes = 0;
+  for (const Linear* map : maps_)
+    scratch_bytes = std::max(scratch_bytes, (map->path_.panel.scratch_bytes(depth) + 63) / 64 * 64);
+  team_.reserve_scratch(std::max(scratch_bytes + 2 * sums_bytes, stride * static_cast<size_t>(panel.rows)));
 
-  team_->for_all(blocks, [&](long block, int worker) {
-    uint8_t* scratch = team_->scratch(worker);
+  team_.for_all(blocks, [&](long block, int worker) {
+    uint8_t* scratch = team_.scratch(worker);
     const uint8_t* rows[kMaxPanelRows];
-    const long first = block * panel.rows, count = std::min<long>(panel.rows, tokens - first);
+    const long first = block * panel.rows, count = std::min<long>(panel.rows, tokens_ - first);
     for (long i = 0; i < count; ++i) {
-      const float* row = x + (first + i) * columns_;
+      const float* row = x_ + (first + i) * columns;
       rows[i] = as_is ? reinterpret_cast<const uint8_t*>(row) : scratch + static_cast<size_t>(i) * stride;
       if (!as_is)
-        prepare(row, 0, static_cast<int>(columns_), depth_, scratch + static_cast<size_t>(i) * stride);
+        prepare(row, 0, static_cast<int>(columns), depth, scratch + static_cast<size_t>(i) * stride);
     }
-    panel.arrange(rows, static_cast<int>(count), depth_, arranged + static_cast<size_t>(block) * block_bytes);
+    panel.arrange(rows, static_cast<int>(count), depth, arranged + static_cast<size_t>(block) * block_bytes);
   });
   // A task is two tiles times one sweep of tokens.
-  const long sweeps = (tokens + sweep - 1) / sweep;
-  std::vector<long> tasks;
-  for (long tiles : tiles_by_group_) tasks.push_back((tiles + 1) / 2 * sweeps);
-  team_->for_each(tasks, [&](int group, long task, int worker) {
-    uint8_t* scratch = team_->scratch(worker);
+  const long sweeps = (tokens_ + sweep - 1) / sweep;
+  const auto pairs = [sweeps](long tiles) { return (tiles + 1) / 2 * sweeps; };
+  team_.for_each(work(pairs), [&](int group, long task, int worker) {
+    uint8_t* scratch = team_.scratch(worker);
     auto* c0 = reinterpret_cast<float*>(scratch + scratch_bytes);
     float* c1 = c0 + static_cast<size_t>(sweep) * kTileRows;
-    const Range share = shares_[static_cast<size_t>(group)];
+    const size_t m = find(group, task, pairs);
+    const Linear& map = *maps_[m];
+    const Range share = map.shares_[static_cast<size_t>(group)];
     const long t = share.begin + task / sweeps * 2, first = task % sweeps * sweep;
-    const int count = static_cast<int>(std::min<long>(sweep, tokens - first));
+    const int count = static_cast<int>(std::min<long>(sweep, tokens_ - first));
     const bool two = t + 1 < share.end;
-    panel.multiply(tile(t), two ? tile(t + 1) : nullptr, depth_,
-                   arranged + static_cast<size_t>(first / panel.rows) * block_bytes, count, scratch, c0, c1);
-    store_rows(c0, count, t, rows_, y + first * rows_, add);
-    if (two) store_rows(c1, count, t + 1, rows_, y + first * rows_, add);
+    map.path_.panel.multiply(map.tile(t), two ? map.tile(t + 1) : nullptr, depth,
+                             arranged + static_cast<size_t>(first / panel.rows) * block_bytes, count, scratch,
+                             c0, c1);
+    store(m, c0, count, t, first);
+    if (two) store(m, c1, count, t + 1, first);
   });
+}
+
+void multiply(const std::vector<const Linear*>& maps, const float* x, long tokens, float* y, long stride,
+              bool add) {
+  if (tokens == 0) return;
+  for (size_t begin = 0, end; begin < maps.size(); begin = end) {
+    std::vector<const Linear*> together;
+    long outputs = 0;
+    for (end = begin; end < maps.size() && Product::alike(*maps[begin], *maps[end], tokens); ++end) {
+      together.push_back(maps[end]);
+      outputs += maps[end]->rows();
+    }
+    Product(together, x, tokens, y, stride, add).run();
+    y += outputs;
+  }
 }
 
 }  // namespace kt

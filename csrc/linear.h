@@ -1,4 +1,4 @@
-// y = x W^T for one quantised weight matrix.
+// y = x W^T for one quantised weight matrix, or for several that share x.
 #pragma once
 
 #include <memory>
@@ -22,9 +22,8 @@ class Linear {
   size_t bytes() const;
 
  private:
+  friend class Product;
   const uint8_t* tile(long index) const;
-  void forward_rows(const float* x, long tokens, float* y, bool add) const;
-  void forward_panels(const float* x, long tokens, float* y, bool add) const;
 
   std::shared_ptr<Team> team_;
   const FormatKernels& path_;
@@ -36,5 +35,11 @@ class Linear {
   std::vector<long> tiles_by_group_;
   std::vector<Memory> parts_;
 };
+
+// Products of one x with several maps of one team, side by side: y [tokens][stride] begins with the rows of
+// the first map, then come those of the next. Activations are prepared once for maps that want them alike,
+// and such maps share the work of the team.
+void multiply(const std::vector<const Linear*>& maps, const float* x, long tokens, float* y, long stride,
+              bool add);
 
 }  // namespace kt

@@ -1,4 +1,4 @@
-// The choice of experts (engine/router.py has the same as torch operations).
+// The choice of experts.
 #pragma once
 
 #include "team.h"

@@ -70,70 +70,78 @@ class Step:
     def __init__(
         self,
         segments: Sequence[tuple[int, int, int, Sequence[tuple[int, int]]]],
-        cosine: NDArray[np.float32],
-        sine: NDArray[np.float32],
-        interleaved: bool,
+        picked: Sequence[int],
     ) -> None: ...
     @property
     def rows(self) -> int: ...
+    @property
+    def picked(self) -> int: ...
 
-def linear_into(linear: Linear, x: int, tokens: int, y: int, add: bool) -> None: ...
+_Columns = tuple[int, int, int]
+
+class Plan:
+    def __init__(self, team: Team) -> None: ...
+    def buffer(self, width: int, picked: bool) -> _Columns: ...
+    def bind(self, rows: _Columns) -> None: ...
+    def norm(self, x: _Columns, to: _Columns, weight: NDArray[np.float32], eps: float) -> None: ...
+    def multiply(self, maps: Sequence[Linear], x: _Columns, to: _Columns, add: bool) -> None: ...
+    def silu_product(self, both: _Columns, to: _Columns) -> None: ...
+    def rotation(self, frequencies: NDArray[np.float32], interleaved: bool) -> int: ...
+    def attend(
+        self,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        scale: float,
+        window: int,
+        sinks: NDArray[np.float32] | None,
+        rotation: int,
+        cache: int,
+        tokens: int,
+        qkv: _Columns,
+        to: _Columns,
+    ) -> None: ...
+    def attend_latent(
+        self,
+        heads: int,
+        key_dim: int,
+        value_dim: int,
+        scale: float,
+        cache: int,
+        tokens: int,
+        queries: _Columns,
+        keys: _Columns,
+        to: _Columns,
+    ) -> None: ...
+    def mix(
+        self,
+        experts: Experts,
+        k: int,
+        score: str,
+        groups: int,
+        keep: int,
+        renormalise: bool,
+        scale: float,
+        bias: NDArray[np.float32] | None,
+        hits: int,
+        logits: _Columns,
+        x: _Columns,
+        to: _Columns,
+    ) -> None: ...
+    def pick(self, x: _Columns, to: _Columns) -> None: ...
+    def run(self, step: Step, given: Sequence[int]) -> None: ...
+
+def linear_into(linear: Linear, x: int, tokens: int, y: int) -> None: ...
 def experts_into(experts: Experts, x: int, tokens: int, ids: int, weights: int, k: int, y: int) -> None: ...
-def rms_norm(
-    team: Team,
-    x: int,
-    rows: int,
-    groups: int,
-    width: int,
-    stride: int,
-    weight: int,
-    eps: float,
-    out: int,
-    out_stride: int,
-) -> None: ...
-def silu_product(team: Team, both: int, rows: int, inner: int, out: int) -> None: ...
 def route(
     team: Team,
-    logits: int,
-    bias: int,
-    tokens: int,
-    experts: int,
+    logits: NDArray[np.float32],
+    bias: NDArray[np.float32] | None,
     k: int,
     score: str,
     groups: int,
     keep: int,
     renormalise: bool,
     scale: float,
-    ids: int,
-    weights: int,
-    hits: int,
-) -> None: ...
-def attend_grouped(
-    team: Team,
-    step: Step,
-    heads: int,
-    kv_heads: int,
-    key_dim: int,
-    value_dim: int,
-    scale: float,
-    window: int,
-    sinks: int,
-    qkv: int,
-    keys: int,
-    values: int,
-    tokens: int,
-    out: int,
-) -> None: ...
-def attend_latent(
-    team: Team,
-    step: Step,
-    heads: int,
-    key_dim: int,
-    value_dim: int,
-    scale: float,
-    queries: int,
-    new_keys: int,
-    cache: int,
-    tokens: int,
-    out: int,
-) -> None: ...
+    hits: NDArray[np.int64],
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]: ...

@@ -128,7 +128,7 @@ class Team:
 
     @property
     def native(self) -> _csrc.Team:
-        """The extension's own object, for `engine.ops`."""
+        """The extension's own object."""
         return self._native
 
     @property
@@ -206,14 +206,14 @@ class Linear:
             ValueError: Sizes, types or the format don't fit, or an FP8 weight or scale is not a finite number.
         """
         self.team, self.format, self.rows, self.cols, self.mode = team, fmt, rows, cols, mode
-        self._native = _csrc.Linear(
-            team._native, fmt, _bytes_of(weight), _scale_of(fmt, scale), rows, cols, mode, _stored(store)
+        self.native = _csrc.Linear(
+            team.native, fmt, _bytes_of(weight), _scale_of(fmt, scale), rows, cols, mode, _stored(store)
         )
 
     @property
     def nbytes(self) -> int:
         """Bytes of the packed weights."""
-        return self._native.nbytes
+        return self.native.nbytes
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply float32 activations [T, cols] to float32 [T, rows]."""
@@ -221,8 +221,8 @@ class Linear:
         self.into(out, x.contiguous())
         return out
 
-    def into(self, out: torch.Tensor, x: torch.Tensor, *, add: bool = False) -> None:
-        """Multiply float32 activations [T, cols] and store the result in `out` [T, rows], or add it to that.
+    def into(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        """Multiply float32 activations [T, cols] and store the result in `out` [T, rows].
 
         Raises:
             ValueError: Shapes don't fit, or a tensor is not contiguous float32.
@@ -237,7 +237,7 @@ class Linear:
                 raise ValueError(
                     f"{name} must be contiguous float32 [{rows}, {width}], not {tensor.dtype} {list(tensor.shape)}"
                 )
-        _csrc.linear_into(self._native, x.data_ptr(), rows, out.data_ptr(), add)
+        _csrc.linear_into(self.native, x.data_ptr(), rows, out.data_ptr())
 
 
 class ExpertLayer:
@@ -264,12 +264,12 @@ class ExpertLayer:
         """
         self.team, self.format = team, fmt
         self.experts, self.hidden, self.intermediate = experts, hidden, intermediate
-        self._native = _csrc.Experts(team._native, fmt, experts, hidden, intermediate, mode, _stored(store))
+        self.native = _csrc.Experts(team.native, fmt, experts, hidden, intermediate, mode, _stored(store))
 
     @property
     def nbytes(self) -> int:
         """Bytes of the experts loaded so far."""
-        return self._native.nbytes
+        return self.native.nbytes
 
     def load(  # noqa: PLR0917 (three matrices and their scales, in the order of the checkpoint)
         self,
@@ -295,7 +295,7 @@ class ExpertLayer:
         Raises:
             ValueError: Sizes or types don't fit, or an FP8 weight or scale is not a finite number.
         """
-        self._native.load(
+        self.native.load(
             expert,
             _bytes_of(gate),
             _bytes_of(up),
@@ -332,7 +332,7 @@ class ExpertLayer:
                 )
         out = torch.empty(tokens, self.hidden)
         _csrc.experts_into(
-            self._native, x.data_ptr(), tokens, ids.data_ptr(), weights.data_ptr(), k, out.data_ptr()
+            self.native, x.data_ptr(), tokens, ids.data_ptr(), weights.data_ptr(), k, out.data_ptr()
         )
         return out
 

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
 
-from engine import cpu, ops
+from engine import cpu
 from engine.errors import CheckpointError
 from engine.layers.linear import Linear
-from engine.router import Score
+from engine.plan import Routing, Rows, mix
 from engine.weights.convert import common_format
 from engine.weights.formats import KernelFormat
 from engine.weights.loader import Loader, Matrix
-
-
-@dataclass(frozen=True, slots=True)
-class Routing:
-    """A family's way to choose experts; the fields are `engine.router.route`'s arguments."""
-
-    k: int
-    score: Score
-    renorm: bool
-    groups: tuple[int, int] | None = None
-    scale: float = 1.0
 
 
 class Experts:
@@ -71,11 +59,12 @@ class Experts:
                 partial(self._load, number, *expert),
             )
 
-    def __call__(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """The weighted sum of the chosen experts' outputs, float32 ``[tokens, hidden]``."""
+    @property
+    def layer(self) -> cpu.ExpertLayer:
+        """The loaded experts."""
         if self._layer is None:
             raise RuntimeError("the loader has not run")
-        return self._layer.forward(x, ids, weights)
+        return self._layer
 
     def _load(self, number: int, gate: Matrix, up: Matrix, down: Matrix) -> None:
         if self._layer is None:
@@ -104,10 +93,7 @@ def _common(matrices: list[Matrix]) -> KernelFormat:
 class MixtureOfExperts:
     """A router and its experts."""
 
-    def __init__(
-        self, team: cpu.Team, gate: Linear, bias: torch.Tensor | None, routing: Routing, experts: Experts
-    ) -> None:
-        self._team = team
+    def __init__(self, gate: Linear, bias: torch.Tensor | None, routing: Routing, experts: Experts) -> None:
         self.gate = gate
         self.bias = bias
         self.routing = routing
@@ -115,18 +101,6 @@ class MixtureOfExperts:
         self.hits = np.zeros(experts.count, dtype=np.int64)
         """Tokens routed to each expert since the start."""
 
-    def add_to(self, y: torch.Tensor, x: torch.Tensor) -> None:
-        """Add the layer's output for ``x`` to ``y``, both float32 ``[tokens, hidden]``."""
-        way = self.routing
-        ids, weights = ops.route(
-            self._team,
-            self.gate(x),
-            self.bias,
-            self.hits,
-            k=way.k,
-            score=way.score,
-            groups=way.groups,
-            renorm=way.renorm,
-            scale=way.scale,
-        )
-        y += self.experts(x, ids, weights)
+    def add_to(self, y: Rows, x: Rows) -> None:
+        """Add the layer's output for ``x`` to ``y``."""
+        mix(self.experts.layer, self.routing, self.bias, self.hits, self.gate(x), x, y)

@@ -98,7 +98,7 @@ class KvCache:
     """The memory behind the pages: for each layer ``[2, kv_heads, tokens, head_dim]``, keys before values.
 
     Keys lie in blocks of 16 tokens, ``[kv_heads, tokens / 16, head_dim, 16]`` in the same memory, so that the scores
-    of 16 tokens are computed side by side; only `engine.ops.attend` reads or writes them.
+    of 16 tokens are computed side by side; only `engine.plan.attend` reads or writes them.
     """
 
     def __init__(self, layers: int, kv_heads: int, head_dim: int, tokens: int, device: torch.device) -> None:

@@ -169,8 +169,7 @@ class Runner:
                     "end or shorten a conversation, or start with a larger --max-total-tokens"
                 )
         batch = make_batch(
-            ((row.tokens, row.sequence.length, row.sequence.table, row.want_logits) for row in rows),
-            self._cache.layers[0].device,
+            (row.tokens, row.sequence.length, row.sequence.table, row.want_logits) for row in rows
         )
         logits = iter(self._model.forward(batch, self._cache))
         for row in rows:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
+from numpy.typing import NDArray
 
 from engine import cpu
 from engine.errors import CheckpointError
+from engine.plan import Rows, multiply
 from engine.weights.formats import FP8_BLOCK, dequantize
 from engine.weights.loader import Loader, Matrix
 
@@ -51,22 +53,13 @@ class Linear:
             build = partial(self._build, team, loader, group)
             loader.later(label, sum(matrix.nbytes for matrix in group), build)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Map float32 ``[rows, columns]`` to float32 ``[rows, outputs]``."""
-        if x.shape[0] == 0:
-            return x.new_empty(0, self.rows)
-        if len(self._kernels) == 1:
-            return self._kernels[0](x)
-        return torch.cat([kernel(x) for kernel in self._kernels], -1)
+    def __call__(self, x: Rows, out: Rows | None = None) -> Rows:
+        """Map rows of ``columns`` numbers to rows of ``rows`` numbers, new ones or ``out``."""
+        return multiply(self._kernels, x, out)
 
-    def add_to(self, y: torch.Tensor, x: torch.Tensor) -> None:
-        """Add the outputs for ``x`` to ``y``, float32 ``[rows, outputs]``."""
-        if x.shape[0] == 0:
-            return
-        if len(self._kernels) == 1:
-            self._kernels[0].into(y, x, add=True)
-        else:
-            y += self(x)
+    def add_to(self, y: Rows, x: Rows) -> None:
+        """Add the outputs for ``x`` to ``y``."""
+        multiply(self._kernels, x, y, add=True)
 
     def _build(self, team: cpu.Team, loader: Loader, matrices: list[Matrix]) -> None:
         kernel = "f32" if self._precise else matrices[0].kept
@@ -107,11 +100,9 @@ class Embedding:
                 f"{self.matrix.stored.path}: {name} is stored as {self.matrix.format.name}; "
                 "an embedding is expected in BF16 or F32"
             )
-        self.device = loader.device
         self._rows = self.matrix.stored.raw.reshape(vocab, -1)
 
-    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
+    def __call__(self, tokens: NDArray[np.int64]) -> torch.Tensor:
         """float32 ``[tokens, hidden]``."""
-        rows = self._rows[tokens.cpu().numpy()]
-        values = dequantize(self.matrix.format, rows, rows.shape[0], self.matrix.columns)
-        return torch.from_numpy(values).to(self.device)
+        rows = self._rows[tokens]
+        return torch.from_numpy(dequantize(self.matrix.format, rows, rows.shape[0], self.matrix.columns))

@@ -11,14 +11,13 @@ from typing import Literal, Self
 import torch
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
-from engine import _csrc, cpu, ops
-from engine.batch import Batch
-from engine.experts import MixtureOfExperts
-from engine.layers.linear import Embedding, Linear
+from engine import cpu
+from engine.layers.linear import Linear
 from engine.layers.norm import RmsNorm
 from engine.layers.rope import Rope
+from engine.models.decoder import Decoder
 from engine.models.settings import Settings
-from engine.pages import KvCache
+from engine.plan import AttentionShape, Rows, attend, silu_product
 from engine.weights.index import Checkpoint
 from engine.weights.loader import Loader
 
@@ -63,56 +62,38 @@ class LlamaSettings(Settings):
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
 
-class Llama:
+class Llama(Decoder):
     """The whole model."""
 
     def __init__(self, checkpoint: Checkpoint, loader: Loader, team: cpu.Team) -> None:
         s = LlamaSettings.read(checkpoint)
-        self.vocab_size, self.context_length = s.vocab_size, s.max_position_embeddings
-        self.experts: list[MixtureOfExperts] = []
-        embed, head = "model.embed_tokens.weight", "lm_head.weight"
-        self.embed = Embedding(loader, embed, s.vocab_size, s.hidden_size)
-        self.rope = Rope(s.head_size, s.rope_theta, interleaved=s.rope_interleaved, device=loader.device)
-        self.blocks = [
-            Block(s, f"model.layers.{layer}.", loader, team) for layer in range(s.num_hidden_layers)
-        ]
-        self.norm = RmsNorm(team, loader.vector("model.norm.weight", s.hidden_size), s.rms_norm_eps)
-        self.head = Linear(
-            loader, team, [embed if s.tie_word_embeddings else head], [s.vocab_size], s.hidden_size
+        super().__init__(
+            s, loader, team, Rope(s.head_size, s.rope_theta, interleaved=s.rope_interleaved), Block
         )
-
-    def forward(self, batch: Batch, cache: KvCache) -> torch.Tensor:
-        """Run a step; float32 logits ``[len(batch.logit_rows), vocab_size]``."""
-        x = self.embed(batch.tokens)
-        step = self.rope.step(batch)
-        for block, layer in zip(self.blocks, cache.layers, strict=True):
-            block.forward(x, step, layer)
-        return self.head(self.norm(x[batch.logit_rows]))
 
 
 class Block:
     """One layer: attention, then the gated feed-forward network."""
 
     def __init__(self, s: LlamaSettings, at: str, loader: Loader, team: cpu.Team) -> None:
-        self.team = team
-        self.shape = ops.AttentionShape(s.num_attention_heads, s.kv_heads, s.head_size)
+        self.shape = AttentionShape(s.num_attention_heads, s.kv_heads, s.head_size)
         hidden, inner = s.hidden_size, s.intermediate_size
         q, kv = s.num_attention_heads * s.head_size, s.kv_heads * s.head_size
-        self.input_norm = RmsNorm(team, loader.vector(at + "input_layernorm.weight", hidden), s.rms_norm_eps)
+        self.input_norm = RmsNorm(loader.vector(at + "input_layernorm.weight", hidden), s.rms_norm_eps)
         self.qkv = Linear(
             loader, team, [f"{at}self_attn.{n}_proj.weight" for n in "qkv"], [q, kv, kv], hidden
         )
         self.output = Linear(loader, team, [at + "self_attn.o_proj.weight"], [hidden], q)
         self.post_norm = RmsNorm(
-            team, loader.vector(at + "post_attention_layernorm.weight", hidden), s.rms_norm_eps
+            loader.vector(at + "post_attention_layernorm.weight", hidden), s.rms_norm_eps
         )
         self.gate_up = Linear(
             loader, team, [at + "mlp.gate_proj.weight", at + "mlp.up_proj.weight"], [inner, inner], hidden
         )
         self.down = Linear(loader, team, [at + "mlp.down_proj.weight"], [hidden], inner)
 
-    def forward(self, x: torch.Tensor, step: _csrc.Step, cache: torch.Tensor) -> None:
-        """Add this layer's outputs to the residual stream ``x`` ``[rows, hidden]``."""
+    def forward(self, x: Rows, rope: Rope, cache: torch.Tensor) -> None:
+        """Add this layer's outputs to the residual stream ``x``."""
         qkv = self.qkv(self.input_norm(x))
-        self.output.add_to(x, ops.attend(self.team, step, self.shape, qkv, cache))
-        self.down.add_to(x, ops.silu_product(self.team, self.gate_up(self.post_norm(x))))
+        self.output.add_to(x, attend(self.shape, rope, qkv, cache))
+        self.down.add_to(x, silu_product(self.gate_up(self.post_norm(x))))

@@ -11,14 +11,13 @@ from typing import Literal, Self
 import torch
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
-from engine import _csrc, cpu, ops
-from engine.batch import Batch
-from engine.experts import MixtureOfExperts
-from engine.layers.linear import Embedding, Linear
+from engine import cpu
+from engine.layers.linear import Linear
 from engine.layers.norm import RmsNorm
 from engine.layers.rope import Rope
+from engine.models.decoder import Decoder
 from engine.models.settings import Settings
-from engine.pages import KvCache
+from engine.plan import AttentionShape, Rows, attend, silu_product
 from engine.weights.index import Checkpoint
 from engine.weights.loader import Loader
 
@@ -57,73 +56,52 @@ class Qwen3Settings(AttentionSettings):
     intermediate_size: PositiveInt
 
 
-class Qwen3:
+class Qwen3(Decoder):
     """The whole model."""
 
     def __init__(self, checkpoint: Checkpoint, loader: Loader, team: cpu.Team) -> None:
         s = Qwen3Settings.read(checkpoint)
-        self.vocab_size, self.context_length = s.vocab_size, s.max_position_embeddings
-        self.experts: list[MixtureOfExperts] = []
-        embed, head = "model.embed_tokens.weight", "lm_head.weight"
-        self.embed = Embedding(loader, embed, s.vocab_size, s.hidden_size)
-        self.rope = Rope(s.head_dim, s.rope_theta, interleaved=False, device=loader.device)
-        self.blocks = [
-            Block(s, f"model.layers.{layer}.", loader, team) for layer in range(s.num_hidden_layers)
-        ]
-        self.norm = RmsNorm(team, loader.vector("model.norm.weight", s.hidden_size), s.rms_norm_eps)
-        self.head = Linear(
-            loader, team, [embed if s.tie_word_embeddings else head], [s.vocab_size], s.hidden_size
-        )
-
-    def forward(self, batch: Batch, cache: KvCache) -> torch.Tensor:
-        """Run a step; float32 logits ``[len(batch.logit_rows), vocab_size]``."""
-        x = self.embed(batch.tokens)
-        step = self.rope.step(batch)
-        for block, layer in zip(self.blocks, cache.layers, strict=True):
-            block.forward(x, step, layer)
-        return self.head(self.norm(x[batch.logit_rows]))
+        super().__init__(s, loader, team, Rope(s.head_dim, s.rope_theta, interleaved=False), Block)
 
 
 class Attention:
     """Attention with its input norm."""
 
     def __init__(self, s: AttentionSettings, at: str, loader: Loader, team: cpu.Team) -> None:
-        self.team = team
-        self.shape = ops.AttentionShape(s.num_attention_heads, s.num_key_value_heads, s.head_dim)
+        self.shape = AttentionShape(s.num_attention_heads, s.num_key_value_heads, s.head_dim)
         hidden, eps = s.hidden_size, s.rms_norm_eps
         self.q = q = s.num_attention_heads * s.head_dim
         self.kv = kv = s.num_key_value_heads * s.head_dim
         names = [f"{at}self_attn.{n}_proj.weight" for n in "qkv"]
-        self.input_norm = RmsNorm(team, loader.vector(at + "input_layernorm.weight", hidden), eps)
+        self.input_norm = RmsNorm(loader.vector(at + "input_layernorm.weight", hidden), eps)
         self.qkv = Linear(loader, team, names, [q, kv, kv], hidden)
-        self.q_norm = RmsNorm(team, loader.vector(at + "self_attn.q_norm.weight", s.head_dim), eps)
-        self.k_norm = RmsNorm(team, loader.vector(at + "self_attn.k_norm.weight", s.head_dim), eps)
+        self.q_norm = RmsNorm(loader.vector(at + "self_attn.q_norm.weight", s.head_dim), eps)
+        self.k_norm = RmsNorm(loader.vector(at + "self_attn.k_norm.weight", s.head_dim), eps)
         self.output = Linear(loader, team, [at + "self_attn.o_proj.weight"], [hidden], q)
 
-    def forward(self, x: torch.Tensor, step: _csrc.Step, cache: torch.Tensor) -> None:
-        """Add attention's output to the residual stream ``x`` ``[rows, hidden]``."""
+    def forward(self, x: Rows, rope: Rope, cache: torch.Tensor) -> None:
+        """Add attention's output to the residual stream ``x``."""
         qkv = self.qkv(self.input_norm(x))
-        self.q_norm.inplace(qkv[:, : self.q], groups=self.shape.heads)
-        self.k_norm.inplace(qkv[:, self.q : self.q + self.kv], groups=self.shape.kv_heads)
-        self.output.add_to(x, ops.attend(self.team, step, self.shape, qkv, cache))
+        self.q_norm.inplace(qkv.columns(0, self.q))
+        self.k_norm.inplace(qkv.columns(self.q, self.q + self.kv))
+        self.output.add_to(x, attend(self.shape, rope, qkv, cache))
 
 
 class Block:
     """One layer: attention, then the gated feed-forward network."""
 
     def __init__(self, s: Qwen3Settings, at: str, loader: Loader, team: cpu.Team) -> None:
-        self.team = team
         hidden, inner = s.hidden_size, s.intermediate_size
         self.attention = Attention(s, at, loader, team)
         self.post_norm = RmsNorm(
-            team, loader.vector(at + "post_attention_layernorm.weight", hidden), s.rms_norm_eps
+            loader.vector(at + "post_attention_layernorm.weight", hidden), s.rms_norm_eps
         )
         self.gate_up = Linear(
             loader, team, [at + "mlp.gate_proj.weight", at + "mlp.up_proj.weight"], [inner, inner], hidden
         )
         self.down = Linear(loader, team, [at + "mlp.down_proj.weight"], [hidden], inner)
 
-    def forward(self, x: torch.Tensor, step: _csrc.Step, cache: torch.Tensor) -> None:
-        """Add this layer's outputs to the residual stream ``x`` ``[rows, hidden]``."""
-        self.attention.forward(x, step, cache)
-        self.down.add_to(x, ops.silu_product(self.team, self.gate_up(self.post_norm(x))))
+    def forward(self, x: Rows, rope: Rope, cache: torch.Tensor) -> None:
+        """Add this layer's outputs to the residual stream ``x``."""
+        self.attention.forward(x, rope, cache)
+        self.down.add_to(x, silu_product(self.gate_up(self.post_norm(x))))

@@ -11,14 +11,14 @@ from typing import Literal, Self
 import torch
 from pydantic import PositiveInt, model_validator
 
-from engine import _csrc, cpu
-from engine.batch import Batch
-from engine.experts import Experts, MixtureOfExperts, Routing
-from engine.layers.linear import Embedding, Linear
+from engine import cpu
+from engine.experts import Experts, MixtureOfExperts
+from engine.layers.linear import Linear
 from engine.layers.norm import RmsNorm
 from engine.layers.rope import Rope
+from engine.models.decoder import Decoder
 from engine.models.qwen3 import Attention, AttentionSettings
-from engine.pages import KvCache
+from engine.plan import Routing, Rows
 from engine.weights.index import Checkpoint
 from engine.weights.loader import Loader
 
@@ -40,31 +40,12 @@ class Qwen3MoeSettings(AttentionSettings):
         return self
 
 
-class Qwen3Moe:
+class Qwen3Moe(Decoder):
     """The whole model."""
 
     def __init__(self, checkpoint: Checkpoint, loader: Loader, team: cpu.Team) -> None:
         s = Qwen3MoeSettings.read(checkpoint)
-        self.vocab_size, self.context_length = s.vocab_size, s.max_position_embeddings
-        embed, head = "model.embed_tokens.weight", "lm_head.weight"
-        self.embed = Embedding(loader, embed, s.vocab_size, s.hidden_size)
-        self.rope = Rope(s.head_dim, s.rope_theta, interleaved=False, device=loader.device)
-        self.blocks = [
-            Block(s, f"model.layers.{layer}.", loader, team) for layer in range(s.num_hidden_layers)
-        ]
-        self.norm = RmsNorm(team, loader.vector("model.norm.weight", s.hidden_size), s.rms_norm_eps)
-        self.head = Linear(
-            loader, team, [embed if s.tie_word_embeddings else head], [s.vocab_size], s.hidden_size
-        )
-        self.experts = [block.moe for block in self.blocks]
-
-    def forward(self, batch: Batch, cache: KvCache) -> torch.Tensor:
-        """Run a step; float32 logits ``[len(batch.logit_rows), vocab_size]``."""
-        x = self.embed(batch.tokens)
-        step = self.rope.step(batch)
-        for block, layer in zip(self.blocks, cache.layers, strict=True):
-            block.forward(x, step, layer)
-        return self.head(self.norm(x[batch.logit_rows]))
+        super().__init__(s, loader, team, Rope(s.head_dim, s.rope_theta, interleaved=False), Block)
 
 
 class Block:
@@ -74,16 +55,16 @@ class Block:
         hidden = s.hidden_size
         self.attention = Attention(s, at, loader, team)
         self.post_norm = RmsNorm(
-            team, loader.vector(at + "post_attention_layernorm.weight", hidden), s.rms_norm_eps
+            loader.vector(at + "post_attention_layernorm.weight", hidden), s.rms_norm_eps
         )
         each = (f"{at}mlp.experts.{e}." for e in range(s.num_experts))
         names = ((e + "gate_proj.weight", e + "up_proj.weight", e + "down_proj.weight") for e in each)
         experts = Experts(loader, team, names, hidden, s.moe_intermediate_size)
         gate = Linear(loader, team, [at + "mlp.gate.weight"], [s.num_experts], hidden, precise=True)
         routing = Routing(k=s.num_experts_per_tok, score="softmax", renorm=s.norm_topk_prob)
-        self.moe = MixtureOfExperts(team, gate, None, routing, experts)
+        self.moe = MixtureOfExperts(gate, None, routing, experts)
 
-    def forward(self, x: torch.Tensor, step: _csrc.Step, cache: torch.Tensor) -> None:
-        """Add this layer's outputs to the residual stream ``x`` ``[rows, hidden]``."""
-        self.attention.forward(x, step, cache)
+    def forward(self, x: Rows, rope: Rope, cache: torch.Tensor) -> None:
+        """Add this layer's outputs to the residual stream ``x``."""
+        self.attention.forward(x, rope, cache)
         self.moe.add_to(x, self.post_norm(x))

@@ -39,7 +39,7 @@ class Model(Protocol):
     experts: list[MixtureOfExperts]
 
     def forward(self, batch: Batch, cache: KvCache) -> torch.Tensor:
-        """Run a step; float32 logits ``[len(batch.logit_rows), vocab_size]``."""
+        """Run a step; float32 logits ``[rows whose logits are wanted, vocab_size]``."""
         ...
 
 

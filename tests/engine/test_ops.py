@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from engine import ops
+from engine import plan
 from engine.batch import make_batch
 from engine.cpu import Team, available_isas
 from engine.layers.rope import Rope
 from engine.pages import PageTable
-from engine.router import route
-
-CPU = torch.device("cpu")
+from tests.engine import eager
 
 
 @pytest.fixture(params=available_isas())
@@ -66,8 +64,8 @@ def test_each_sequence_sees_itself_up_to_each_token(
 ):
     tables = [PageTable(list(held)) for held in runs]
     cache = torch.full((2, kv_heads, 128, dim), torch.nan)
-    rope = Rope(rotary, 1000.0, interleaved=interleaved, device=CPU)
-    shape = ops.AttentionShape(heads, kv_heads, dim)
+    rope = Rope(rotary, 1000.0, interleaved=interleaved)
+    shape = plan.AttentionShape(heads, kv_heads, dim)
     history: list[list[np.ndarray]] = [[], []]
     # Steps of (new tokens of the first, of the second): prompt chunks, single tokens, and both at once.
     for counts in [(7, 3), (1, 5), (6, 1), (1, 1), (35, 0), (0, 2), (1, 1)]:
@@ -75,10 +73,10 @@ def test_each_sequence_sees_itself_up_to_each_token(
         qkv = rng.normal(size=(sum(counts), heads + 2 * kv_heads, dim))
         past = [len(history[i]) for i in active]
         parts = [([0] * counts[i], past[n], tables[i], False) for n, i in enumerate(active)]
-        batch = make_batch(parts, CPU)
         given = torch.tensor(qkv, dtype=torch.float32).flatten(1)
-        got = ops.attend(team, rope.step(batch), shape, given, cache)
-        turned = rotated(qkv, batch.positions.numpy(), rotary, 1000.0, interleaved=interleaved)
+        got = eager.attend(team, make_batch(parts).step, shape, rope, given, cache)
+        positions = np.concatenate([p + np.arange(counts[i]) for p, i in zip(past, active, strict=True)])
+        turned = rotated(qkv, positions, rotary, 1000.0, interleaved=interleaved)
         at = 0
         for n, i in enumerate(active):
             rows = slice(at, at + counts[i])
@@ -105,12 +103,11 @@ def test_a_long_history_with_window_and_sinks(team, rng, new, window, with_sinks
     before[0] = before[0].reshape(kv_heads, -1, dim, 16).swapaxes(2, 3).reshape(kv_heads, slots, dim)
     qkv = torch.tensor(rng.normal(size=(new, (heads + 2 * kv_heads) * dim)), dtype=torch.float32)
     sinks = torch.tensor(rng.normal(size=heads) * 3, dtype=torch.float32) if with_sinks else None
-    batch = make_batch([([0] * new, past, PageTable([(0, past + new)]), False)], CPU)
-    step = ops.make_step(batch, torch.empty(new, 0), torch.empty(new, 0), interleaved=False)
-    shape = ops.AttentionShape(heads, kv_heads, dim, window)
-    got = ops.attend(team, step, shape, qkv.clone(), cache, sinks)
-    assert torch.equal(got, ops.attend(team, step, shape, qkv.clone(), cache, sinks))
-    one = ops.attend(Team(1, isa=team.isa), step, shape, qkv.clone(), cache, sinks)
+    step = make_batch([([0] * new, past, PageTable([(0, past + new)]), False)]).step
+    shape = plan.AttentionShape(heads, kv_heads, dim, window)
+    got = eager.attend(team, step, shape, None, qkv, cache, sinks)
+    assert torch.equal(got, eager.attend(team, step, shape, None, qkv, cache, sinks))
+    one = eager.attend(Team(1, isa=team.isa), step, shape, None, qkv, cache, sinks)
     assert torch.equal(got, one)
     rows = qkv.double().numpy().reshape(new, -1, dim)
     before[0][:, past : past + new] = rows[:, heads : heads + kv_heads].swapaxes(0, 1)
@@ -133,9 +130,16 @@ def test_latent_attention_shares_one_key_among_all_heads(team, rng, heads, past,
     cache = torch.tensor(rng.normal(size=(past + new + 3, key_dim)), dtype=torch.float32)
     queries = torch.tensor(rng.normal(size=(new, heads, key_dim)), dtype=torch.float32)
     new_keys = torch.tensor(rng.normal(size=(new, key_dim)), dtype=torch.float32)
-    batch = make_batch([([0] * new, past, PageTable([(0, past + new + 3)]), False)], CPU)
-    step = ops.make_step(batch, torch.empty(new, 0), torch.empty(new, 0), interleaved=False)
-    got = ops.attend_latent(team, step, queries, new_keys, cache, value_dim, 0.1)
+    step = make_batch([([0] * new, past, PageTable([(0, past + new)]), False)]).step
+    shape = plan.LatentShape(heads, value_dim, 0.1)
+    got = eager.apply(
+        team,
+        step,
+        heads * value_dim,
+        lambda queries, keys, out: plan.attend_latent(shape, queries, keys, cache, out),
+        queries.flatten(1),
+        new_keys,
+    ).unflatten(1, (heads, value_dim))
     keys = np.concatenate([cache[:past].numpy(), new_keys.numpy()]).astype(np.float64)[:, None]
     expected = attention(queries.double().numpy(), keys, keys[..., :value_dim], past, scale=0.1)
     np.testing.assert_allclose(got.numpy(), expected, atol=2e-5, rtol=1e-4)
@@ -150,12 +154,11 @@ def test_norm_agrees_with_float64(team, rng, eps, scale, shape):
     weight = torch.tensor(rng.normal(size=shape[1]), dtype=torch.float32)
     wide = x.double().numpy()
     expected = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps) * weight.double().numpy()
-    np.testing.assert_allclose(ops.rms_norm(team, x, weight, eps).numpy(), expected, rtol=2e-6, atol=1e-12)
+    np.testing.assert_allclose(eager.rms_norm(team, x, weight, eps).numpy(), expected, rtol=2e-6, atol=1e-12)
     buffer = torch.cat([x, x], -1)
-    part = buffer[:, : shape[1]]
-    ops.rms_norm(team, part, weight, eps, out=part)
-    np.testing.assert_allclose(part.numpy(), expected, rtol=2e-6, atol=1e-12)
-    assert torch.equal(buffer[:, shape[1] :], x)
+    got = eager.rms_norm_inside(team, buffer, weight, eps, 0, shape[1])
+    np.testing.assert_allclose(got[:, : shape[1]].numpy(), expected, rtol=2e-6, atol=1e-12)
+    assert torch.equal(got[:, shape[1] :], x)
 
 
 @pytest.mark.parametrize("rows", [1, 4, 9])
@@ -163,18 +166,14 @@ def test_norm_agrees_with_float64(team, rng, eps, scale, shape):
 def test_norm_of_each_group_in_rows_that_lie_apart(team, rng, rows, groups, width):
     x = torch.tensor(rng.normal(size=(rows, groups * width + 7)), dtype=torch.float32)
     weight = torch.tensor(rng.normal(size=width), dtype=torch.float32)
-    wide = x.double().numpy()[:, : groups * width].reshape(rows, groups, width)
+    wide = x.double().numpy()[:, 3 : groups * width + 3].reshape(rows, groups, width)
     expected = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-3) * weight.double().numpy()
-    rest = x[:, groups * width :].clone()
-    part = x[:, : groups * width]
-    ops.rms_norm(team, part, weight, 1e-3, out=part, groups=groups)
-    np.testing.assert_allclose(part.numpy(), expected.reshape(rows, -1), rtol=2e-6, atol=1e-12)
-    assert torch.equal(x[:, groups * width :], rest)
-
-
-def test_norm_refuses_groups_that_do_not_make_up_a_row(team):
-    with pytest.raises(ValueError, match=r"in 3 groups .* weight of 5"):
-        ops.rms_norm(team, torch.ones(2, 16), torch.ones(5), 1e-3, groups=3)
+    got = eager.rms_norm_inside(team, x, weight, 1e-3, 3, groups * width + 3)
+    np.testing.assert_allclose(
+        got[:, 3 : groups * width + 3].numpy(), expected.reshape(rows, -1), rtol=2e-6, atol=1e-12
+    )
+    assert torch.equal(got[:, :3], x[:, :3])
+    assert torch.equal(got[:, groups * width + 3 :], x[:, groups * width + 3 :])
 
 
 @pytest.mark.parametrize("rows", [1, 7])
@@ -182,62 +181,24 @@ def test_silu_product_agrees_with_float64(team, rng, rows):
     both = torch.tensor(rng.normal(size=(rows, 2 * 77)) * 10, dtype=torch.float32)
     gate, up = np.split(both.double().numpy(), 2, axis=1)
     np.testing.assert_allclose(
-        ops.silu_product(team, both).numpy(), gate / (1 + np.exp(-gate)) * up, rtol=1e-5, atol=1e-6
+        eager.apply(team, eager.plain_step(rows), 77, plan.silu_product, both).numpy(),
+        gate / (1 + np.exp(-gate)) * up,
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 
-@pytest.mark.parametrize("tokens", [1, 9])
-@pytest.mark.parametrize("score", ["sigmoid", "softmax", "topk_softmax"])
-@pytest.mark.parametrize(
-    ("groups", "renorm", "scale", "biased"),
-    [
-        (None, True, 1.0, True),
-        ((4, 2), True, 2.5, True),
-        (None, False, 1.0, False),
-        ((8, 3), False, 0.5, False),
-    ],
-)
-def test_router_agrees_with_the_torch_one(team, rng, tokens, score, groups, renorm, scale, biased):
-    logits = torch.tensor(rng.normal(size=(tokens, 32)), dtype=torch.float32)
-    logits[0, 5] = logits[0, 9] = logits[0].max() + 1  # equals keep the order of their numbers
-    bias = torch.tensor(rng.normal(size=32) * 0.1, dtype=torch.float32) if biased else None
-    options = {"k": 6, "score": score, "groups": groups, "renorm": renorm, "scale": scale}
-    hits = np.zeros(32, dtype=np.int64)
-    ids, weights = ops.route(team, logits, bias, hits, **options)
-    expected_ids, expected_weights = route(logits, bias, **options)
-    assert torch.equal(ids, expected_ids)
-    np.testing.assert_allclose(weights.numpy(), expected_weights.numpy(), rtol=1e-5)
-    np.testing.assert_array_equal(hits, np.bincount(ids.flatten().numpy(), minlength=32))
+def test_a_nan_gate_stays_one(team):
+    both = torch.tensor([[torch.nan] + [1.0] * 39])
+    got = eager.apply(team, eager.plain_step(1), 20, plan.silu_product, both)
+    assert got.isnan().tolist() == [[True] + [False] * 19]
 
 
-def test_wrong_shapes_and_slots_are_refused(team):
-    batch = make_batch([([0], 0, PageTable([(112, 176)]), False)], CPU)
-    step = ops.make_step(batch, torch.empty(1, 0), torch.empty(1, 0), interleaved=False)
-    cache = torch.zeros(2, 1, 64, 16)
+def test_wrong_slots_are_refused(team):
+    shape, cache, qkv = plan.AttentionShape(2, 1, 16), torch.zeros(2, 1, 64, 16), torch.zeros(1, 64)
+    outside = make_batch([([0], 0, PageTable([(112, 176)]), False)]).step
     with pytest.raises(ValueError, match="lie outside a cache of 64 tokens"):
-        ops.attend(team, step, ops.AttentionShape(2, 1, 16), torch.zeros(1, 64), cache)
-    batch = make_batch([([0], 20, PageTable([(0, 8), (16, 64)]), False)], CPU)
-    scattered = ops.make_step(batch, torch.empty(1, 0), torch.empty(1, 0), interleaved=False)
+        eager.attend(team, outside, shape, None, qkv, cache)
+    scattered = make_batch([([0], 20, PageTable([(0, 8), (16, 64)]), False)]).step
     with pytest.raises(ValueError, match="whole blocks of 16, but a run of 8 begins at 0"):
-        ops.attend(team, scattered, ops.AttentionShape(2, 1, 16), torch.zeros(1, 64), cache)
-    with pytest.raises(ValueError, match="attention of"):
-        ops.attend(team, step, ops.AttentionShape(2, 1, 16), torch.zeros(1, 60), cache)
-    with pytest.raises(ValueError, match="contiguous float32"):
-        ops.silu_product(team, torch.zeros(2, 8).double())
-
-
-def test_numbers_that_do_not_fit_together_are_refused(team):
-    hits = np.zeros(8, dtype=np.int64)
-    with pytest.raises(ValueError, match="score is sigmoid, softmax or topk_softmax, not 'loudest'"):
-        ops.route(team, torch.zeros(1, 8), None, hits, k=2, score="loudest")
-    with pytest.raises(ValueError, match="one number for each of 8 experts"):
-        ops.route(team, torch.zeros(1, 8), torch.zeros(7), hits, k=2, score="sigmoid")
-    with pytest.raises(ValueError, match="norm weight must be contiguous"):
-        ops.rms_norm(team, torch.zeros(2, 4), torch.zeros(8)[::2], 1e-6)
-    batch = make_batch([([0], 0, PageTable([(0, 64)]), False)], CPU)
-    step = ops.make_step(batch, torch.empty(1, 0), torch.empty(1, 0), interleaved=False)
-    cache, shape = torch.zeros(2, 1, 64, 16), ops.AttentionShape(2, 1, 16)
-    with pytest.raises(ValueError, match="1 sinks for 2 heads"):
-        ops.attend(team, step, shape, torch.zeros(1, 64), cache, torch.zeros(1))
-    with pytest.raises(ValueError, match="attention of"):
-        ops.attend(team, step, shape, torch.zeros(2, 64), cache)
+        eager.attend(team, scattered, shape, None, qkv, cache)

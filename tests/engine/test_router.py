@@ -2,7 +2,25 @@ import numpy as np
 import pytest
 import torch
 
-from engine.router import route
+from engine import _csrc
+from engine.cpu import Team
+
+
+def route(logits, bias=None, *, k, score, groups=None, renorm=False, scale=1.0, hits=None):
+    count, keep = groups or (0, 0)
+    ids, weights = _csrc.route(
+        Team(2).native,
+        logits.numpy(),
+        None if bias is None else bias.numpy(),
+        k,
+        score,
+        count,
+        keep,
+        renorm,
+        scale,
+        np.zeros(logits.shape[1], dtype=np.int64) if hits is None else hits,
+    )
+    return torch.from_numpy(ids), torch.from_numpy(weights)
 
 
 def oracle(logits, bias, k, score, groups, renorm, scale):
@@ -31,20 +49,23 @@ def oracle(logits, bias, k, score, groups, renorm, scale):
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("groups", [None, (4, 2), (8, 3), (1, 1)])
 @pytest.mark.parametrize(("renorm", "scale"), [(False, 1.0), (True, 1.0), (True, 2.5)])
-def test_every_mode_agrees_with_the_oracle(score, with_bias, groups, renorm, scale):
+@pytest.mark.parametrize("tokens", [1, 50])
+def test_every_mode_agrees_with_the_oracle(tokens, score, with_bias, groups, renorm, scale):
     random = np.random.default_rng(7)
-    logits = random.normal(size=(50, 32)).astype(np.float32) * 3
+    logits = random.normal(size=(tokens, 32)).astype(np.float32) * 3
     bias = random.normal(size=32).astype(np.float32) * 0.3 if with_bias else None
+    hits = np.zeros(32, dtype=np.int64)
     ids, weights = route(
         torch.from_numpy(logits),
         None if bias is None else torch.from_numpy(bias),
-        k=6, score=score, groups=groups, renorm=renorm, scale=scale,
+        k=6, score=score, groups=groups, renorm=renorm, scale=scale, hits=hits,
     )  # fmt: skip
+    np.testing.assert_array_equal(hits, np.bincount(ids.flatten().numpy(), minlength=32))
     expected_ids, expected_weights = oracle(logits, bias, 6, score, groups, renorm, scale)
     assert ids.dtype == torch.int32
     assert weights.dtype == torch.float32
     np.testing.assert_array_equal(ids.numpy(), expected_ids)
-    np.testing.assert_allclose(weights.numpy(), expected_weights, rtol=2e-6, atol=1e-7)
+    np.testing.assert_allclose(weights.numpy(), expected_weights, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("experts", [8, 64, 256])
@@ -86,3 +107,15 @@ def test_saturated_scores_give_exact_weights():
 def test_no_score_at_all_gives_no_division_by_zero():
     _, weights = route(torch.full((1, 4), -1e9), k=2, score="sigmoid", renorm=True)
     assert weights.tolist() == [[0.0, 0.0]]
+
+
+def test_what_cannot_be_chosen_is_refused():
+    logits = torch.zeros(1, 8)
+    with pytest.raises(ValueError, match="score is sigmoid, softmax or topk_softmax, not 'loudest'"):
+        route(logits, k=2, score="loudest")
+    with pytest.raises(ValueError, match="cannot choose 9 of 8 experts"):
+        route(logits, k=9, score="sigmoid")
+    with pytest.raises(ValueError, match="cannot choose 2 of 8 experts in 3 groups"):
+        route(logits, k=2, score="sigmoid", groups=(3, 1))
+    with pytest.raises(ValueError, match="one number for each expert"):
+        route(logits, torch.zeros(7), k=2, score="sigmoid")
