@@ -123,6 +123,13 @@ def random_matrix(fmt: Format, rows: int, cols: int) -> Raw:
     return packed, scales[fmt]
 
 
+def bytes_per_weight(fmt: Format) -> float:
+    """Bytes of a packed weight, scales included."""
+    rows, cols = 512, 3072
+    raw, scale = random_matrix(fmt, rows, cols)
+    return Linear(Team(1), fmt, raw, scale, rows=rows, cols=cols).nbytes / (rows * cols)
+
+
 def modes(fmt: Format, *, both: bool) -> tuple[Mode, ...]:
     """The modes to measure: the format's default, or both where they differ."""
     return ("exact", "fast") if both and fmt in INTEGERS else (default_mode(fmt),)

@@ -5,6 +5,7 @@ with the multiply-add peak: of float32, bf16 dot products or tiles, whichever is
 activations are int8. There are enough weights for them to come from memory rather than from the caches.
 
     python bench/kernels.py [--quick] [--json] [--threads 1,all] [--tokens T ...] [--formats F ...] [--memory GIB]
+    python bench/kernels.py --alone [--quick] [--formats F ...]
     python bench/kernels.py --threads-check
     python bench/kernels.py --update-docs docs/measurements/*.jsonl
 
@@ -19,7 +20,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ from bench.kernel_cases import (
     Call,
     Case,
     attention_cases,
+    bytes_per_weight,
     expert_cases,
     fast_error,
     linear_cases,
@@ -43,6 +45,7 @@ from bench.kernel_report import SMALL_BATCH, Row, markdown, read_lines, replace_
 from engine.cpu import Format, Team
 
 ROUNDS = 3
+ALONE_DEPTH = 3072
 QUICK_FORMATS = ("fp8_block128", "bf16", "int4_g32", "q4_k")
 DOCS = Path(__file__).parents[1] / "docs" / "kernels.md"
 
@@ -58,11 +61,11 @@ def median_seconds(call: Call, budget: float) -> float:
     return float(np.median(times))
 
 
-def limit_of(team: Team, case: Case) -> float:
+def limit_of(team: Team, tokens: int, fmt: str, mode: str) -> float:
     """What the machine can do at best, per second."""
-    if case.tokens <= SMALL_BATCH:
+    if tokens <= SMALL_BATCH:
         return team.read_bandwidth(1 << 28, 3)
-    if case.mode == "fast" and case.format in INTEGERS:
+    if mode == "fast" and fmt in INTEGERS:
         return team.int8_peak(seconds=0.05)
     return max(team.fma_peak(seconds=0.05), team.fma_peak(bf16=True, seconds=0.05))
 
@@ -73,7 +76,7 @@ def measure(team: Team, case: Case, budget: float) -> Row:
     case.call(0)
     rounds = []
     for _ in range(ROUNDS):
-        limit = limit_of(team, case)
+        limit = limit_of(team, case.tokens, case.format, case.mode)
         seconds = median_seconds(case.call, budget / ROUNDS)
         figure = (case.read_bytes if memory_bound else case.operations) / seconds
         rounds.append((seconds * 1e3, figure / 1e9, limit / 1e9, figure / limit))
@@ -111,6 +114,32 @@ def cases(team: Team, args: argparse.Namespace, memory: float) -> Iterator[Case]
         for mode in modes(fmt, both=True):
             yield from linear_cases(team, fmt, mode, tokens, memory / 4)
     yield from attention_cases(team, [4096, 32768])
+
+
+def alone_rows(team: Team, fmts: Iterable[Format], *, both: bool) -> Iterator[Row]:
+    """Kernels by themselves with all operands in the caches: what is left of a limit before memory, activations,
+    gating and the waiting between phases cost anything."""
+    for fmt in fmts:
+        for mode in modes(fmt, both=both):
+            for rows in (1, 4, 32, 128):
+                few = rows <= SMALL_BATCH
+                rate = team.multiply_alone(fmt, mode, ALONE_DEPTH, rows)
+                figure = rate / (2 * rows) * bytes_per_weight(fmt) if few else rate
+                limit = limit_of(team, rows, fmt, mode)
+                yield Row(
+                    "alone",
+                    fmt,
+                    f"2 tiles of {ALONE_DEPTH} columns",
+                    mode,
+                    rows,
+                    team.threads,
+                    team.isa,
+                    64e3 * ALONE_DEPTH * rows * team.threads / rate,
+                    "GB/s" if few else "GFLOP/s",
+                    figure / 1e9,
+                    limit / 1e9,
+                    figure / limit,
+                )
 
 
 def error_row(team: Team, fmt: Format) -> Row:
@@ -165,6 +194,7 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="the headline rows, within 40 seconds")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--alone", action="store_true", help="only kernels by themselves, from the caches")
     parser.add_argument("--threads-check", action="store_true", help="all cores beside one fewer")
     parser.add_argument(
         "--update-docs", type=Path, nargs="+", metavar="JSONL", help="rewrite the table of the docs"
@@ -188,6 +218,10 @@ def main() -> int:
         if args.json and not told:
             print(json.dumps(machine(team)), flush=True)
             told = True
+        if args.alone:
+            for row in alone_rows(team, args.formats or EXPERT_FORMATS, both=not args.quick):
+                print(to_json(row) if args.json else row, flush=True)
+            continue
         for case in cases(team, args, memory):
             row = measure(team, case, budget)
             print(to_json(row) if args.json else row, flush=True)

@@ -219,6 +219,15 @@ PYBIND11_MODULE(_csrc, module) {
              py::call_guard<py::gil_scoped_release>());
   module.def("int8_peak", &kt::int8_peak, py::arg("team"), py::arg("seconds"),
              py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "multiply_alone",
+      [](kt::Team& team, const std::string& format, const std::string& mode, int depth, int rows,
+         double seconds) {
+        return kt::multiply_alone(team, kt::format_from_name(format), mode_from_name(mode), depth, rows,
+                                  seconds);
+      },
+      py::arg("team"), py::arg("format"), py::arg("mode"), py::arg("depth"), py::arg("rows"),
+      py::arg("seconds"), py::call_guard<py::gil_scoped_release>());
   module.def("fma_peak", &kt::fma_peak, py::arg("team"), py::arg("bf16"), py::arg("seconds"),
              py::call_guard<py::gil_scoped_release>());
 }

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <stdexcept>
+
+#include "pack.h"
 
 namespace kt {
 namespace {
@@ -64,5 +67,53 @@ double fma_peak(Team& team, bool bf16, double seconds) {
 }
 
 double int8_peak(Team& team, double seconds) { return peak(team, team.kernels().int8_peak, seconds); }
+
+double multiply_alone(Team& team, Format format, Mode mode, int depth, int rows, double seconds) {
+  const FormatKernels& path = team.kernels().formats[format][mode];
+  if (!path.gemv || depth < 1 || depth % kQuantBlock || depth != padded_depth(format, depth) || rows < 1)
+    throw std::invalid_argument("no kernel for this format, mode, depth and number of rows");
+  const auto guard = team.lock();
+  const PanelKernels& panel = path.panel;
+  const bool panels = panel.rows && rows > path.gemv_rows;
+  if (panels) rows = std::min(rows, sweep_rows(panel, depth));
+  const Activation activation = panels ? panel.activation : path.activation;
+  const size_t tile = tile_bytes(format, depth), row = activation_bytes(activation, depth);
+  const size_t sums = static_cast<size_t>(rows + kMaxPanelRows) * kTileRows;
+  const auto blocks = static_cast<size_t>(panels ? panel_blocks(panel, rows) : 0);
+  std::vector<double> rate(static_cast<size_t>(team.size()));
+  team.on_each_worker([&](int worker) {
+    // Some number of a usual size in every format, for the time of a multiplication hardly depends on it.
+    Memory weights(2 * tile, -1);
+    std::memset(weights.data(), 0x3c, weights.size());
+    const std::vector<float> x(static_cast<size_t>(depth), 0.5f);
+    Memory prepared(row, -1), output(2 * sums * sizeof(float), -1);
+    team.kernels().prepare[activation](x.data(), 0, depth, depth, prepared.data());
+    const std::vector<const uint8_t*> each(static_cast<size_t>(rows), prepared.data());
+    Memory arranged(panels ? blocks * panel.block_bytes(depth) : 64, -1);
+    Memory scratch(panels ? panel.scratch_bytes(depth) : 64, -1);
+    for (size_t b = 0; b < blocks; ++b)
+      panel.arrange(each.data(), std::min(panel.rows, rows - static_cast<int>(b) * panel.rows), depth,
+                    arranged.data() + b * panel.block_bytes(depth));
+    auto* c0 = reinterpret_cast<float*>(output.data());
+    float* c1 = c0 + sums;
+    double operations = 0, stop;
+    const double start = now();
+    do {
+      if (panels) {
+        panel.multiply(weights.data(), weights.data() + tile, depth, arranged.data(), rows, scratch.data(),
+                       c0, c1);
+      } else {
+        path.gemv(weights.data(), depth, each.data(), rows, c0);
+        path.gemv(weights.data() + tile, depth, each.data(), rows, c1);
+      }
+      operations += 4.0 * kTileRows * depth * rows;
+      stop = now();
+    } while (stop - start < seconds);
+    rate[static_cast<size_t>(worker)] = operations / (stop - start);
+  });
+  double total = 0;
+  for (double r : rate) total += r;
+  return total;
+}
 
 }  // namespace kt

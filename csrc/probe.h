@@ -16,4 +16,8 @@ double fma_peak(Team& team, bool bf16, double seconds);
 // Likewise for products of signed bytes that are summed to 32 bits; 0 without vectors of them.
 double int8_peak(Team& team, double seconds);
 
+// A kernel by itself, in operations per second of all workers together: two tiles times `rows` rows again and
+// again, with all operands in the caches. Throws std::invalid_argument where there is no such kernel.
+double multiply_alone(Team& team, Format format, Mode mode, int depth, int rows, double seconds);
+
 }  // namespace kt

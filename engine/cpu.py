@@ -163,6 +163,10 @@ class Team:
         """Measured peak of signed-byte products in operations per second; 0 if the variant has no vectors."""
         return _csrc.int8_peak(self._native, seconds)
 
+    def multiply_alone(self, fmt: Format, mode: Mode, depth: int, rows: int) -> float:
+        """Measured operations per second of a kernel by itself; ValueError if there is none for this depth."""
+        return _csrc.multiply_alone(self._native, fmt, mode, depth, rows, 0.05)
+
 
 class Linear:
     """``y = x @ W.T`` for one weight matrix in a checkpoint's own format.

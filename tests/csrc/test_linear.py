@@ -225,3 +225,13 @@ def test_a_scale_that_is_no_number_is_told_with_its_place(rng, fmt, damage, mess
     team = _csrc.Team(_csrc.usable_cores()[:1], "scalar")
     with pytest.raises(ValueError, match=message):
         cases.make_linear(_csrc, team, weight, "exact")
+
+
+@pytest.mark.parametrize("isa", available_isas())
+def test_every_kernel_can_be_measured_by_itself(isa):
+    team = Team(1, isa=isa)
+    for fmt in (*oracle.FORMATS, "int8", "int4"):
+        assert team.multiply_alone(fmt, "exact", 256, 1) > 0
+        assert team.multiply_alone(fmt, "fast", 256, 33) > 0
+    with pytest.raises(ValueError, match="no kernel for this format"):
+        team.multiply_alone("q4_k", "fast", 96, 1)
