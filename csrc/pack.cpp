@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 
@@ -71,8 +72,19 @@ bool pack_codes(const Source& source, long tile, int depth, int block, size_t be
   return finite;
 }
 
-bool all_finite(const float* scales, long count) {
-  return std::all_of(scales, scales + count, [](float scale) { return std::isfinite(scale); });
+// Kernels multiply scales of f32 by 2^60 on the way; NaN compares false.
+constexpr float kScaleLimit = 0x1p60f;
+bool is_scale(float scale) { return std::fabs(scale) <= kScaleLimit; }
+
+bool all_scales(const float* scales, long count) { return std::all_of(scales, scales + count, is_scale); }
+
+// What is wrong with a scale of f32.
+std::string fault_of(float scale) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", static_cast<double>(scale));
+  return std::isfinite(scale) ? std::string(" is ") + text +
+                                    ", more than kernels can multiply (2^60); the checkpoint is damaged"
+                              : " is not finite; the checkpoint is damaged";
 }
 
 bool pack_fp8_block128(const Source& source, long tile, int depth, uint8_t* out) {
@@ -81,7 +93,7 @@ bool pack_fp8_block128(const Source& source, long tile, int depth, uint8_t* out)
   std::memset(out, 0, header);
   const float* scales = static_cast<const float*>(source.scale) + tile * kTileRows / kScaleBlock * blocks;
   std::memcpy(out, scales, static_cast<size_t>(blocks) * 4);
-  return pack_codes(source, tile, depth, depth, 0, out + header) && all_finite(scales, blocks);
+  return pack_codes(source, tile, depth, depth, 0, out + header) && all_scales(scales, blocks);
 }
 
 bool pack_fp8_channel(const Source& source, long tile, int depth, uint8_t* out) {
@@ -89,7 +101,7 @@ bool pack_fp8_channel(const Source& source, long tile, int depth, uint8_t* out) 
   const float* scales = static_cast<const float*>(source.scale) + tile * kTileRows;
   std::memset(out, 0, 64);
   std::memcpy(out, scales, static_cast<size_t>(present) * 4);
-  return pack_codes(source, tile, depth, depth, 0, out + 64) && all_finite(scales, present);
+  return pack_codes(source, tile, depth, depth, 0, out + 64) && all_scales(scales, present);
 }
 
 // 2^(e - 127): 255 is not a number, and beyond 2^60 nothing is a weight (kernels multiply by 2^60 on the
@@ -124,16 +136,16 @@ std::string describe_fp8_block128(const Source& source) {
   const long across = (source.columns + kScaleBlock - 1) / kScaleBlock;
   const long count = (source.rows + kScaleBlock - 1) / kScaleBlock * across;
   for (long i = 0; i < count; ++i)
-    if (!std::isfinite(scales[i]))
+    if (!is_scale(scales[i]))
       return "FP8 block scale at block row " + std::to_string(i / across) + ", block column " +
-             std::to_string(i % across) + " is not finite; the checkpoint is damaged";
+             std::to_string(i % across) + fault_of(scales[i]);
   return describe_code(source);
 }
 
 std::string describe_fp8_channel(const Source& source) {
+  const auto* scales = static_cast<const float*>(source.scale);
   for (long row = 0; row < source.rows; ++row)
-    if (!std::isfinite(static_cast<const float*>(source.scale)[row]))
-      return "FP8 scale of row " + std::to_string(row) + " is not finite; the checkpoint is damaged";
+    if (!is_scale(scales[row])) return "FP8 scale of row " + std::to_string(row) + fault_of(scales[row]);
   return describe_code(source);
 }
 
@@ -267,6 +279,7 @@ bool pack_tile(const Source& source, long tile, uint8_t* out) {
 }
 
 std::string describe_fault(const Source& source) {
+  if (source.stored != source.format) return describe_quantisation(source);
   const Storage& row = storage(source.format);
   return row.describe ? row.describe(source)
                       : std::string("a ") + format_name(source.format) + " weight is not a finite number";

@@ -71,12 +71,14 @@ int sweep_rows(const PanelKernels& panel, int depth);
 long panel_blocks(const PanelKernels& panel, long rows);
 
 // Packs rows [16 * tile, 16 * tile + 16). Returns false when the source holds a weight or scale that is not a
-// finite number; describe_fault then says where.
+// finite number or too large for the kernels; describe_fault then says where.
 bool pack_tile(const Source& source, long tile, uint8_t* out);
 
 // Formats that can be made from another, and the same for one of them.
 bool can_quantise(Format from, Format to);
 bool quantise_tile(const Source& source, long tile, uint8_t* out);
+// Where the first weight is that quantise_tile refuses, and why.
+std::string describe_quantisation(const Source& source);
 
 std::string describe_fault(const Source& source);
 

@@ -108,7 +108,7 @@ def test_what_cannot_be_made_is_refused(rng):
     with pytest.raises(ValueError, match="no checkpoint holds int8; it is made at load"):
         Linear(Team(1), "int8", np.zeros(128, np.uint8), rows=4, cols=32)
     bad = np.full((4, 32), np.nan, np.float32)
-    with pytest.raises(ValueError, match="a f32 weight is not a finite number"):
+    with pytest.raises(ValueError, match="f32 weight at row 0, column 0 is not a finite number"):
         Linear(Team(1), "f32", bad.view(np.uint8), rows=4, cols=32, store="int8")
 
 
