@@ -7,11 +7,14 @@ come from ``config.json`` or the GGUF metadata, sizes from the tensor tables.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from engine.weights.index import Checkpoint
 
 ARCHITECTURES = (
     "LlamaForCausalLM",
@@ -81,6 +84,28 @@ class ModelShape:
     experts_per_token: int = 0
 
 
+STORES = {"int8": (1.0, 4), "int8_g32": (34 / 32, 0), "int4": (0.5, 4), "int4_g32": (18 / 32, 0)}
+"""Integer formats made at load: bytes of a number, and of a row beside its numbers (``csrc/kernels.h``)."""
+
+_FLOATS = ("BF16", "F16", "F32", "F8_E4M3")
+_SCALES = ("weight_scale", "weight_scale_inv")
+
+
+@dataclass(frozen=True, slots=True)
+class Floats:
+    """Matrices in float formats, which can be stored as integers.
+
+    Attributes:
+        numbers: Their elements.
+        rows: Their rows.
+        nbytes: Their bytes as they are, scales included.
+    """
+
+    numbers: int = 0
+    rows: int = 0
+    nbytes: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class WeightBytes:
     """Bytes of a checkpoint's weights by what they are for.
@@ -90,17 +115,29 @@ class WeightBytes:
         embedding: The input embedding.
         head: The output projection; 0 when it shares the embedding.
         other: Everything else: attention, norms, routers, dense feed-forward layers.
+        floats: What of each kind can be stored as integers.
     """
 
     experts: int
     embedding: int
     head: int
     other: int
+    floats: Mapping[str, Floats] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
         """All of them."""
         return self.experts + self.embedding + self.head + self.other
+
+    def stored(self, store: str) -> WeightBytes:
+        """The bytes with matrices in float formats stored as ``store``, one of `STORES` or ``keep``."""
+        if store not in STORES:
+            return self
+        number, row = STORES[store]
+        sizes = {kind: getattr(self, kind) for kind in ("experts", "embedding", "head", "other")}
+        for kind, now in self.floats.items():
+            sizes[kind] += int(now.numbers * number) + now.rows * row - now.nbytes
+        return WeightBytes(**sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +232,12 @@ def read_budget_inputs(path: Path) -> tuple[ModelShape, WeightBytes]:
     from engine.weights.index import open_checkpoint
 
     checkpoint = open_checkpoint(path)
+    return model_shape(checkpoint.config), checkpoint_weight_bytes(checkpoint)
+
+
+def checkpoint_weight_bytes(checkpoint: Checkpoint) -> WeightBytes:
+    """The weights of a checkpoint as the kernels keep them."""
+    floats = {kind: [0, 0, 0] for kind in ("experts", "embedding", "head", "other")}
     sizes = dict.fromkeys(("experts", "embedding", "head", "other"), 0)
     has_head = any(tensor_kind(name) == "head" for name in checkpoint.tensors)
     for name, tensor in checkpoint.tensors.items():
@@ -204,8 +247,15 @@ def read_budget_inputs(path: Path) -> tuple[ModelShape, WeightBytes]:
         # An embedding stays in the mapped file, but as an output projection it is packed like any other matrix.
         mapped = kind == "embedding" and has_head
         stored, packed = (1, 1) if mapped else PACKED_BLOCKS.get(tensor.dtype, (1, 1))
-        sizes[kind] += tensor.raw.size // stored * packed
-    return model_shape(checkpoint.config), WeightBytes(**sizes)
+        size = tensor.raw.size // stored * packed
+        sizes[kind] += size
+        scale = name.endswith(_SCALES)
+        matrix = len(tensor.shape) == 2 and tensor.dtype in _FLOATS and not name.endswith(".gate.weight")
+        if scale or (matrix and not mapped):
+            rows, columns = (0, 0) if scale else tensor.shape
+            floats[kind] = [a + b for a, b in zip(floats[kind], (rows * columns, rows, size), strict=True)]
+    kinds = {kind: Floats(*found) for kind, found in floats.items() if found[0]}
+    return WeightBytes(**sizes, floats=kinds)
 
 
 def config_weight_bytes(config: Mapping[str, Any]) -> WeightBytes:
@@ -233,11 +283,22 @@ def config_weight_bytes(config: Mapping[str, Any]) -> WeightBytes:
     norms = (2 * hidden + (query + key if config.get("use_qk_norm") else 0)) * item
     router = shape.experts * (hidden + (1 if config.get("use_routing_bias") else 0)) * 4
     embedding = shape.vocab * hidden * item
+    tied, layers = bool(config.get("tie_word_embeddings")), shape.layers
+    each = shape.experts * layers
+    experts = each * (2 * linear(inner, hidden) + linear(hidden, inner))
+    floats = {
+        "experts": Floats(each * 3 * inner * hidden, each * (2 * inner + hidden), experts),
+        "embedding" if tied else "head": Floats(shape.vocab * hidden, shape.vocab, embedding),
+        "other": Floats(
+            layers * 2 * (query + key) * hidden, layers * (query + 2 * key + hidden), layers * attention
+        ),
+    }
     return WeightBytes(
-        experts=shape.layers * shape.experts * (2 * linear(inner, hidden) + linear(hidden, inner)),
+        experts=experts,
         embedding=embedding,
-        head=0 if config.get("tie_word_embeddings") else embedding,
-        other=shape.layers * (attention + norms + router) + hidden * item,
+        head=0 if tied else embedding,
+        other=layers * (attention + norms + router) + hidden * item,
+        floats=floats,
     )
 
 

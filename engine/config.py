@@ -12,10 +12,12 @@ API_KEY_VARIABLE = "KT_ENGINE_API_KEY"
 
 Device = Literal["auto", "cpu", "cuda"]
 Numerics = Literal["auto", "exact", "fast"]
+Store = Literal["keep", "int8", "int8_g32", "int4", "int4_g32"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 DEVICES: tuple[Device, ...] = ("auto", "cpu", "cuda")
 NUMERICS: tuple[Numerics, ...] = ("auto", "exact", "fast")
+STORES: tuple[Store, ...] = ("keep", "int8", "int8_g32", "int4", "int4_g32")
 LOG_LEVELS: tuple[LogLevel, ...] = ("debug", "info", "warning", "error")
 
 
@@ -38,6 +40,8 @@ class EngineConfig:
         cpu_threads: Threads of the kernel team; None means one per usable physical core.
         cpu_numerics: How integer weight formats (GGUF) are multiplied: ``fast`` rounds activations to int8, as
             llama.cpp does; ``exact`` does not; ``auto`` takes the format's default.
+        cpu_store: What linear maps and experts in float formats (bf16, FP8) become when they are loaded: integers with
+            one scale a row or (g32) one for 32 columns, which are smaller and less exact; ``keep`` leaves them.
         gpu_experts: Routed experts per layer kept on the GPU; None lets the engine decide.
         max_total_tokens: Tokens that the KV cache holds for all sequences together; None lets the engine decide.
         max_running_requests: Requests that take part in one step.
@@ -55,6 +59,7 @@ class EngineConfig:
     port: int = 30000
     cpu_threads: int | None = None
     cpu_numerics: Numerics = "auto"
+    cpu_store: Store = "keep"
     gpu_experts: int | None = None
     max_total_tokens: int | None = None
     max_running_requests: int = 16
@@ -137,6 +142,12 @@ OPTIONS: tuple[_Option, ...] = (
         _choice(NUMERICS),
         "auto, exact or fast: whether activations are rounded to int8 for GGUF weights (default auto)",
         "MODE",
+    ),
+    _Option(
+        "cpu_store",
+        _choice(STORES),
+        f"{', '.join(STORES)}: what bf16 and FP8 weights become in memory (default keep)",
+        "FORMAT",
     ),
     _Option("gpu_experts", _integer(0, 65536), "routed experts per layer to keep on the GPU"),
     _Option(

@@ -92,12 +92,12 @@ def choose_cores(threads: int, cores: Sequence[tuple[int, int]], quota: float) -
     return sorted((in_turn[i % len(in_turn)] for i in range(threads)), key=lambda core: (core[1], core[0]))
 
 
-def default_mode(fmt: Format) -> Mode:
+def default_mode(fmt: Format | Store) -> Mode:
     """How a format is computed with unless asked otherwise: ggml's with int8 activations, as llama.cpp does."""
     return "fast" if fmt.startswith("q") else "exact"
 
 
-def choose_mode(fmt: Format, numerics: str) -> Mode:
+def choose_mode(fmt: Format | Store, numerics: str) -> Mode:
     """The mode for a format when "auto", "exact" or "fast" is asked for."""
     return default_mode(fmt) if numerics == "auto" else "fast" if numerics == "fast" else "exact"
 
@@ -354,7 +354,7 @@ def relative_error(linear: Linear, values: torch.Tensor) -> float:
         # go through bfloat16.
         unit = torch.zeros(min(256, linear.cols - begin), linear.cols)
         unit[:, begin:].fill_diagonal_(1)
-        read = torch.cat([linear(rows) for rows in unit.split(4)])
+        read = torch.cat([linear(unit[at : at + 4]) for at in range(0, len(unit), 4)])
         miss += float((read.T - values[:, begin : begin + 256]).double().square().sum())
     return math.sqrt(miss / max(float(values.double().square().sum()), 1e-300))
 

@@ -48,8 +48,12 @@ class Experts:
         ]
         self.count = len(experts)
         self._kept = _common([matrix for expert in experts for matrix in expert])
-        mode = cpu.choose_mode(self._kept, loader.numerics)
-        self._new = partial(cpu.ExpertLayer, team, self._kept, self.count, hidden, intermediate, mode=mode)
+        store = loader.losses.store(self._kept)
+        mode = cpu.choose_mode(store or self._kept, loader.numerics)
+        self._new = partial(
+            cpu.ExpertLayer, team, self._kept, self.count, hidden, intermediate, mode=mode, store=store
+        )
+        self._sample = partial(loader.losses.sample, "experts", store, team)
         self._converter = loader.converter
         self._layer: cpu.ExpertLayer | None = None
         for number, expert in enumerate(experts):
@@ -69,6 +73,7 @@ class Experts:
     def _load(self, number: int, gate: Matrix, up: Matrix, down: Matrix) -> None:
         if self._layer is None:
             self._layer = self._new()
+            self._sample(gate)
         (g, gate_scale), (u, up_scale), (d, down_scale) = self._converter.packable(
             (gate, up, down), [self._kept] * 3
         )

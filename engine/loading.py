@@ -22,6 +22,10 @@ if TYPE_CHECKING:
         vocab_size: int
         context_length: int
 
+        @property
+        def kernels(self) -> Kernels | None:
+            """How its weights are multiplied."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sources:
@@ -48,6 +52,23 @@ def real_sources() -> Sources:
 
 
 @dataclass(frozen=True, slots=True)
+class Kernels:
+    """How the weights are kept and multiplied.
+
+    Attributes:
+        isa: The variant of the kernels.
+        threads: Of their team.
+        numerics: As it was asked for.
+        store: What float weights became.
+    """
+
+    isa: str
+    threads: int
+    numerics: str
+    store: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """What is known once the model is loaded.
 
@@ -57,6 +78,7 @@ class Ready:
         context_length: Tokens of one sequence that the model allows.
         kv_tokens: Tokens that the key-value cache holds.
         load_seconds: How long loading took.
+        kernels: How the weights are multiplied; None if the runner has none.
     """
 
     text: TextModel
@@ -64,6 +86,7 @@ class Ready:
     context_length: int
     kv_tokens: int
     load_seconds: float
+    kernels: Kernels | None = None
 
 
 class LoadCancelledError(Exception):
@@ -94,7 +117,8 @@ def load(config: EngineConfig, sources: Sources, progress: ProgressCallback) -> 
     _warm_up(runner, next(iter(text.end_ids), 0))
     progress(Progress("warmup", 1, 1))
     kv_tokens = runner.stats.kv_tokens_total
-    return Ready(text, runner.vocab_size, runner.context_length, kv_tokens, time.monotonic() - began), runner
+    seconds = time.monotonic() - began
+    return Ready(text, runner.vocab_size, runner.context_length, kv_tokens, seconds, runner.kernels), runner
 
 
 def as_engine_error(config: EngineConfig, error: BaseException) -> EngineError:

@@ -16,8 +16,16 @@ import torch
 
 from engine import cpu
 from engine.batch import make_batch
-from engine.budget import ModelShape, default_total_tokens, kv_bytes, model_shape, whole_pages
+from engine.budget import (
+    ModelShape,
+    checkpoint_weight_bytes,
+    default_total_tokens,
+    kv_bytes,
+    model_shape,
+    whole_pages,
+)
 from engine.errors import ContextOverflowError, EngineError, KvPoolFullError
+from engine.loading import Kernels
 from engine.models.registry import Model, build_model
 from engine.pages import KvCache, PageTable
 from engine.progress import Progress, ProgressCallback, ignore
@@ -68,7 +76,7 @@ class RunnerStats:
         kv_tokens_used: Tokens for which cache pages are held (whole pages).
         kv_tokens_total: Tokens that the cache can hold.
         kv_bytes: Size of the cache.
-        weight_bytes: Size of the weights in the checkpoint's own formats.
+        weight_bytes: Size of the weights in the formats that they are kept in.
         expert_hits: Routed tokens per expert, one tuple a mixture-of-experts layer, in layer order.
     """
 
@@ -82,8 +90,11 @@ class RunnerStats:
 class Runner:
     """Runs a model for many sequences. Not thread-safe: one thread calls it."""
 
-    def __init__(self, model: Model, cache: KvCache, context_length: int, weight_bytes: int) -> None:
+    def __init__(
+        self, model: Model, cache: KvCache, context_length: int, weight_bytes: int, kernels: Kernels
+    ) -> None:
         """Take a loaded model; use `load` to get one from a checkpoint."""
+        self.kernels = kernels
         self.vocab_size = model.vocab_size
         self.context_length = context_length
         self._model = model
@@ -101,7 +112,8 @@ class Runner:
         device = choose_device(config)
         progress(Progress("checkpoint", 0, 1, str(config.model)))
         checkpoint = open_checkpoint(config.model)
-        loader = Loader(checkpoint, device, config.cpu_numerics)
+        store = None if config.cpu_store == "keep" else config.cpu_store
+        loader = Loader(checkpoint, device, config.cpu_numerics, store)
         try:
             team = cpu.Team(config.cpu_threads or 0)
         except (ValueError, RuntimeError) as error:
@@ -109,12 +121,16 @@ class Runner:
         model = build_model(checkpoint, loader, team)
         context = choose_context(config, model.context_length)
         shape = replace(model_shape(checkpoint.config), context_length=context)
-        tokens = choose_kv_tokens(config, shape, psutil.virtual_memory().available - loader.weight_bytes)
+        kept = (
+            loader.weight_bytes if store is None else checkpoint_weight_bytes(checkpoint).stored(store).total
+        )
+        tokens = choose_kv_tokens(config, shape, psutil.virtual_memory().available - kept)
         progress(Progress("checkpoint", 1, 1, "complete"))
         torch.set_num_threads(1)
         loader.run(progress)
         cache = KvCache(shape.layers, shape.kv_heads, shape.head_dim, tokens, device)
-        return cls(model, cache, context, loader.weight_bytes)
+        kernels = Kernels(team.isa, team.threads, config.cpu_numerics, config.cpu_store)
+        return cls(model, cache, context, kept, kernels)
 
     @property
     def stats(self) -> RunnerStats:

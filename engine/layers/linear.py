@@ -65,6 +65,8 @@ class Linear:
     def _build(self, team: cpu.Team, loader: Loader, matrices: list[Matrix]) -> None:
         kernel = "f32" if self._precise else matrices[0].kept
         weight, scale = loader.converter.joined(matrices, kernel)
+        store = None if self._precise else loader.losses.store(kernel)
+        loader.losses.sample("linear maps", store, team, matrices[0])
         self._kernels.append(
             cpu.Linear(
                 team,
@@ -73,7 +75,8 @@ class Linear:
                 scale,
                 rows=sum(matrix.rows for matrix in matrices),
                 cols=self.columns,
-                mode=cpu.choose_mode(kernel, loader.numerics),
+                mode=cpu.choose_mode(store or kernel, loader.numerics),
+                store=store,
             )
         )
         for matrix in matrices:

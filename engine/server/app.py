@@ -51,6 +51,7 @@ def create_app(engine: Engine, log: Log, keep_alive_s: float = KEEP_ALIVE_S) -> 
         routes=[
             Route("/", status.root, methods=["GET"]),
             Route("/health", status.health, methods=["GET"]),
+            Route("/info", status.info, methods=["GET"]),
             Route("/metrics", status.metrics, methods=["GET"]),
             Route("/v1/models", status.models, methods=["GET"]),
             Route("/v1/models/{name:path}", status.model, methods=["GET"]),

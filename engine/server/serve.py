@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 import sys
 import traceback
 from collections.abc import Generator
+from dataclasses import asdict
 
 import uvicorn
 
@@ -86,6 +88,10 @@ async def _run(engine: Engine, listener: socket.socket, log: Log, stopping: asyn
             return failed(error, log)
         port = listener.getsockname()[1]
         load_s = f"{ready.load_seconds:.2f}"
+        # What was loaded stays: the collector need not look at it again and again.
+        gc.freeze()
+        if ready.kernels is not None:
+            log.line("kernels", **asdict(ready.kernels))
         log.line("ready", host=config.host, port=port, model=config.model_name, load_s=load_s)
         ended = asyncio.ensure_future(engine.ended())
         await asyncio.wait((ended, stopping), return_when=asyncio.FIRST_COMPLETED)

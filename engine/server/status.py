@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from prometheus_client import generate_latest
 from starlette.requests import Request
@@ -27,6 +27,24 @@ class Status:
         """``GET /`` and ``HEAD /``: clients probe whether anything is here."""
         return JSONResponse(
             {"name": "kt-engine", "version": self.version, "model": self.engine.config.model_name}
+        )
+
+    async def info(self, _: Request) -> Response:
+        """``GET /info``: what runs here and how it computes; sizes in bytes are in ``/v1/loads``."""
+        ready = self.engine.ready
+        if ready is None:
+            raise RequestError(
+                "The model is loading; try again in a moment.", code="model_loading", status=503
+            )
+        return JSONResponse(
+            {
+                "name": "kt-engine",
+                "version": self.version,
+                "model": self.engine.config.model_name,
+                "context_length": ready.context_length,
+                "kv_tokens": ready.kv_tokens,
+                "kernels": None if ready.kernels is None else asdict(ready.kernels),
+            }
         )
 
     async def health(self, _: Request) -> Response:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from engine.cpu import Store
 from engine.errors import CheckpointError
 from engine.progress import Progress, ProgressCallback
 from engine.weights.convert import Converter
@@ -36,6 +37,7 @@ from engine.weights.formats import (
 from engine.weights.index import Checkpoint
 from engine.weights.int4 import COMPRESSED_GROUP, GPTQ_GROUP
 from engine.weights.quantization import gptq_zeros, int4_layout
+from engine.weights.store import Losses
 from engine.weights.tensor import StoredTensor
 
 
@@ -108,9 +110,12 @@ class Loader:
         checkpoint: Checkpoint,
         device: torch.device,
         numerics: Literal["auto", "exact", "fast"] = "auto",
+        store: Store | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.numerics = numerics
+        self.losses = Losses(store)
+        """What becomes of float formats."""
         self.device = device
         self._formats = BY_GGUF if checkpoint.path.is_file() else BY_SAFETENSORS
         self._int4 = int4_layout(checkpoint.config)
@@ -180,7 +185,7 @@ class Loader:
         finally:
             self._jobs.clear()
             self.converter.close()
-        for notice in self.converter.notices:
+        for notice in (*self.converter.notices, *self.losses.notices):
             progress(Progress("weights", done, total, notice))
         seconds = max(time.monotonic() - began, 1e-9)
         speed = f"{done / 1e9:.2f} GB in {seconds:.1f} s, {done / 1e9 / seconds:.2f} GB/s"

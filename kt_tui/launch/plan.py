@@ -179,7 +179,8 @@ def plan_launch(
         facts = read_facts(checkpoint, model.name)
     if facts.problem:
         findings.refuse(facts.problem)
-    values = _solve(parameters, values, facts, machine)
+    kept = _as_stored(facts, values)
+    values = _solve(parameters, values, kept, machine)
 
     typed = Values(values)
     words = (*(profile.extra if profile else ()), *extra)
@@ -187,12 +188,12 @@ def plan_launch(
     tokens, chunk = typed.integer("max-total-tokens"), typed.integer("chunked-prefill-size")
     running = typed.integer("max-running-requests")
     if tokens is not None and chunk is not None and running is not None and min(tokens, chunk, running) > 0:
-        budget = plan_budget(facts, typed.integer("context-length"), tokens, chunk, running)
+        budget = plan_budget(kept, typed.integer("context-length"), tokens, chunk, running)
     memory = memory_plan(machine, budget)
     checks.check_ranges(parameters, typed, findings)
     checks.check_threads(machine, typed, findings)
-    checks.check_tokens(facts, typed, findings)
-    checks.check_memory(memory, facts, typed, findings)
+    checks.check_tokens(kept, typed, findings)
+    checks.check_memory(memory, kept, typed, findings)
     checks.check_device(machine, typed, findings)
     checks.check_server(typed, findings, bind_problem)
     checks.check_extra(words, findings)
@@ -217,7 +218,7 @@ def plan_launch(
         env=env,
         parameters=values,
         memory=memory,
-        speed=_speed(facts),
+        speed=_speed(kept),
         warnings=tuple(findings.warnings),
         errors=tuple(findings.errors),
         facts=facts,
@@ -261,6 +262,14 @@ def _model_path(model: Model, given: object, findings: Findings) -> tuple[Path |
     reason = "; ".join(model.problems) or "it is not on this machine"
     findings.refuse(f"{model.name} cannot be launched ({model.state}): {reason}")
     return model.path, False
+
+
+def _as_stored(facts: ModelFacts, values: Mapping[str, Resolved]) -> ModelFacts:
+    """The facts with weights as large as they become in memory."""
+    store = values.get("cpu-store")
+    if facts.weights is None or store is None:
+        return facts
+    return dataclasses.replace(facts, weights=facts.weights.stored(str(store.value)))
 
 
 def _solve(

@@ -171,6 +171,16 @@ SCHEMA: tuple[Parameter, ...] = (
         advanced=True,
     ),
     Parameter(
+        "cpu-store",
+        Kind.CHOICE,
+        "what bf16 and FP8 weights become in memory: integers are smaller and faster, and less exact",
+        Group.COMPUTE,
+        _embedded("--cpu-store"),
+        choices=("keep", "int8", "int8_g32", "int4", "int4_g32"),
+        default="keep",
+        advanced=True,
+    ),
+    Parameter(
         "device",
         Kind.CHOICE,
         "where attention runs",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from engine.loading import Kernels
 from engine.runner import Row, RunnerStats, Sequence
 from engine.text.model import TextModel
 from engine.text.stream import _ALPHABET
@@ -59,6 +60,7 @@ class FakeRunner:
     ) -> None:
         self.vocab_size = VOCABULARY
         self.context_length = context_length
+        self.kernels = Kernels("scalar", 1, "auto", "keep")
         self.pages = kv_tokens // PAGE
         self.step_s = step_s
         self.held: dict[int, Held] = {}

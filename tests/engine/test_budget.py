@@ -64,7 +64,18 @@ def test_tensors_are_counted_by_what_they_are_for(tmp_path: Path) -> None:
         CONFIG,
     )
     shape, weights = budget.read_budget_inputs(tmp_path)
-    assert weights == WeightBytes(experts=16, embedding=80, head=80, other=8 + 32 + 8 + 24)
+    floats = {
+        "experts": budget.Floats(12, 3, 16),
+        "head": budget.Floats(40, 10, 80),
+        "other": budget.Floats(12, 3, 24),
+    }
+    assert weights == WeightBytes(experts=16, embedding=80, head=80, other=8 + 32 + 8 + 24, floats=floats)
+    assert weights.stored("keep") == weights
+    # A byte a number and a factor a row; routers, norms and the mapped embedding stay.
+    assert weights.stored("int8") == WeightBytes(
+        experts=12 + 12, embedding=80, head=40 + 40, other=8 + 32 + 8 + 12 + 12
+    )
+    assert weights.stored("int4_g32").head == 40 * 18 // 32
     assert (shape.experts, shape.experts_per_token, shape.intermediate) == (16, 4, 128)
 
 

@@ -23,6 +23,7 @@ def test_every_option_is_read() -> None:
         "port": 0,
         "cpu_threads": 3,
         "cpu_numerics": "exact",
+        "cpu_store": "int4_g32",
         "gpu_experts": 0,
         "max_total_tokens": 4096,
         "max_running_requests": 2,

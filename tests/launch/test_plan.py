@@ -35,6 +35,7 @@ def test_a_plain_plan_is_complete_and_fits(plan: Any) -> None:
         "context-length": "model",
         "cpu-threads": "hardware",
         "cpu-numerics": "default",
+        "cpu-store": "default",
         "device": "default",
         "chunked-prefill-size": "default",
         "max-total-tokens": "hardware",
