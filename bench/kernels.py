@@ -7,7 +7,7 @@ activations are int8. There are enough weights for them to come from memory rath
     python bench/kernels.py [--quick] [--json] [--threads 1,all] [--tokens T ...] [--formats F ...] [--memory GIB]
     python bench/kernels.py --alone [--quick] [--formats F ...]
     python bench/kernels.py --threads-check
-    python bench/kernels.py --update-docs docs/measurements/*.jsonl
+    python bench/kernels.py --update-docs docs/measurements/kernels-*.jsonl
 
 KT_CPU_ISA chooses a lower variant. With --json the first line tells of the machine.
 """
