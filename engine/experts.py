@@ -57,11 +57,7 @@ class Experts:
         self._converter = loader.converter
         self._layer: cpu.ExpertLayer | None = None
         for number, expert in enumerate(experts):
-            loader.later(
-                expert[0].stored.name,
-                sum(matrix.nbytes for matrix in expert),
-                partial(self._load, number, *expert),
-            )
+            loader.later(expert, partial(self._load, number, *expert))
 
     @property
     def layer(self) -> cpu.ExpertLayer:

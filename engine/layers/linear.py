@@ -50,9 +50,7 @@ class Linear:
         matrices = [loader.matrix(name, count, columns) for name, count in zip(names, rows, strict=True)]
         groups = [matrices] if _joinable(matrices) else [[matrix] for matrix in matrices]
         for group in groups:
-            label = group[0].stored.name
-            build = partial(self._build, team, loader, group)
-            loader.later(label, sum(matrix.nbytes for matrix in group), build)
+            loader.later(group, partial(self._build, team, loader, group))
 
     def __call__(self, x: Rows, out: Rows | None = None) -> Rows:
         """Map rows of ``columns`` numbers to rows of ``rows`` numbers, new ones or ``out``."""
@@ -84,8 +82,8 @@ class Linear:
 
 
 def _joinable(matrices: Sequence[Matrix]) -> bool:
-    """Whether the rows can be stacked: one format by rows, and scale blocks that do not straddle two matrices."""
-    if any(matrix.format is not matrices[0].format for matrix in matrices):
+    """Whether rows can be stacked: one format in memory, by rows, and no block of scales straddles two matrices."""
+    if any(matrix.kept != matrices[0].kept for matrix in matrices):
         return False
     if matrices[0].format.scale == "group_first":
         return len(matrices) == 1

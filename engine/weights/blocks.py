@@ -101,21 +101,26 @@ def q6_k(values: Floats, d: Floats, scale: NDArray[np.int64]) -> Bytes:
         scale: ``[n, 16]``, from -128 to 127: value = d * scale * code, codes from -32 to 31.
     """
     codes = _whole(values.reshape(-1, 16, HALF), d * scale.astype(np.float32), -32, 31)
+    return _q6_k_of_codes((codes + 32).view(np.uint8), d.astype(np.float16).view(np.uint8), scale)
+
+
+def _q6_k_of_codes(codes: Bytes, d: Bytes, scale: NDArray[np.int64]) -> Bytes:
+    """Codes from 0 to 63 in the order of their columns, the bytes of d, scales."""
     # Halves of 128, each four rows of 32.
-    rows = (codes + 32).view(np.uint8).reshape(-1, 2, 4, 32)
+    rows = codes.reshape(-1, 2, 4, 32)
     low, upper = rows & 15, rows >> 4
     nibbles = np.concatenate([low[:, :, 0] | low[:, :, 2] << 4, low[:, :, 1] | low[:, :, 3] << 4], axis=-1)
     bits = upper[:, :, 0] | upper[:, :, 1] << 2 | upper[:, :, 2] << 4 | upper[:, :, 3] << 6
     count = rows.shape[0]
-    parts = [nibbles.reshape(count, 128), bits.reshape(count, 64), scale.astype(np.int8).view(np.uint8)]
-    return np.concatenate([*parts, _stored(d)], axis=1)
+    parts = [nibbles.reshape(count, 128), bits.reshape(count, 64), scale.astype(np.int8).view(np.uint8), d]
+    return np.concatenate(parts, axis=1)
 
 
 def _stored(step: Floats) -> Bytes:
     return step.astype(np.float16).view(np.uint8)
 
 
-def q5_k_of_q4_k(blocks: Bytes, _: Floats) -> Bytes:
+def _q5_k_of_q4_k(blocks: Bytes) -> Bytes:
     """The same numbers with a fifth bit that is zero, behind the scales."""
     return np.concatenate([blocks[:, :16], np.zeros((blocks.shape[0], 32), np.uint8), blocks[:, 16:]], axis=1)
 
@@ -129,10 +134,50 @@ def _one_step(write: Callable[[Floats, Floats], Bytes], at: int) -> Encode:
     return encode
 
 
-def _iq4_xs(blocks: Bytes, values: Floats) -> Bytes:
+def _iq4_codes(packed: Bytes) -> Bytes:
+    """Bytes ``[n, 16]`` of nibbles, low ones for columns 0-15, to codes ``[n, 32]``."""
+    out = np.empty((packed.shape[0], BLOCK), np.uint8)
+    for half, table in enumerate((_IQ4[np.arange(256) & 15], _IQ4[np.arange(256) >> 4])):
+        out[:, 16 * half : 16 * half + 16] = np.take(table, packed)
+    return out
+
+
+_IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8).view(
+    np.uint8
+)
+
+
+def _iq4_nl(blocks: Bytes) -> Bytes:
+    """d, then nibbles that number the values of a table."""
+    return np.concatenate([blocks[:, :2], _iq4_codes(blocks[:, 2:])], axis=1)
+
+
+def _iq4_xs(blocks: Bytes) -> Bytes:
     """d, 16 bits with the upper two bits of eight scales, their nibbles; 32 is added to the scales."""
     upper = _words(blocks, 2, 4, np.uint16) >> (2 * np.arange(8)) & 3
-    return q8_0(values, _half(blocks, 0) * ((_nibbles(blocks[:, 4:8]) | upper << 4) - 32).astype(np.float32))
+    step = _half(blocks, 0) * ((_nibbles(blocks[:, 4:8]) | upper << 4) - 32).astype(np.float32)
+    return np.concatenate([_stored(step.reshape(-1, 1)), _iq4_codes(blocks[:, 8:].reshape(-1, 16))], axis=1)
+
+
+def _q5_0(blocks: Bytes) -> Bytes:
+    """d, a word of fifth bits, nibbles; 16 is added to the codes."""
+    fifth = np.unpackbits(np.ascontiguousarray(blocks[:, 2:6]), axis=1, bitorder="little")
+    nibbles = np.concatenate([blocks[:, 6:] & 15, blocks[:, 6:] >> 4], axis=1)
+    return np.concatenate([blocks[:, :2], (nibbles | fifth << 4) - np.uint8(16)], axis=1)
+
+
+def _q3_k(blocks: Bytes) -> Bytes:
+    """Upper bits, two lower ones, scales of six bits: nibbles in 8 bytes and upper bits in 4; d.
+
+    The scales have 32 added, the codes 4.
+    """
+    low, upper = blocks[:, 96:104], blocks[:, 104:108]
+    nibbles = np.concatenate([low & 15, low >> 4], axis=1).astype(np.int64)
+    bits = np.concatenate([upper >> shift & 3 for shift in (0, 2, 4, 6)], axis=1).astype(np.int64)
+    pairs = blocks[:, 32:96].reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8).reshape(4, 1) & 3
+    third = blocks[:, :32].reshape(-1, 1, 1, 32) >> np.arange(8, dtype=np.uint8).reshape(2, 4, 1) & 1
+    codes = (pairs | third << 2).astype(np.uint8) + np.uint8(32 - 4)
+    return _q6_k_of_codes(codes, blocks[:, 108:], (nibbles | bits << 4) - 32)
 
 
 def _iq2_xxs(blocks: Bytes, values: Floats) -> Bytes:
@@ -150,14 +195,6 @@ def _iq3_xxs(blocks: Bytes, values: Floats) -> Bytes:
 def _mxfp4(blocks: Bytes, values: Floats) -> Bytes:
     """Codes are halves, from -12 to 12 of them, of 2^(e - 127)."""
     return q8_0(values, np.ldexp(np.float32(1), blocks[:, :1].astype(np.int32) - 128))
-
-
-def _q3_k(blocks: Bytes, values: Floats) -> Bytes:
-    """16 scales of six bits, nibbles in 8 bytes and upper bits in 4; d at the end; 32 is added to the scales."""
-    low, upper = blocks[:, 96:104], blocks[:, 104:108]
-    nibbles = np.concatenate([low & 15, low >> 4], axis=1).astype(np.int64)
-    bits = np.concatenate([upper >> shift & 3 for shift in (0, 2, 4, 6)], axis=1).astype(np.int64)
-    return q6_k(values, _half(blocks, 108), (nibbles | bits << 4) - 32)
 
 
 def _iq3_s(blocks: Bytes, values: Floats) -> Bytes:
@@ -185,22 +222,26 @@ def _iq1_m(blocks: Bytes, values: Floats) -> Bytes:
     return q6_k(values, d * np.float32(0.125), 2 * scale + 1)
 
 
+DIRECT: Mapping[tuple[str, KernelFormat], Callable[[Bytes], Bytes]] = {
+    ("Q5_0", "q8_0"): _q5_0,
+    ("IQ4_NL", "q8_0"): _iq4_nl,
+    ("IQ4_XS", "q8_0"): _iq4_xs,
+    ("Q3_K", "q6_k"): _q3_k,
+    ("Q4_K", "q5_k"): _q5_k_of_q4_k,
+}
+"""Ways that look at the bits alone, for the commonest types; what is not finite stays so."""
+
 ENCODERS: Mapping[tuple[str, KernelFormat], Encode] = {
     ("Q4_0", "q8_0"): _one_step(q8_0, 0),
-    ("Q5_0", "q8_0"): _one_step(q8_0, 0),
-    ("IQ4_NL", "q8_0"): _one_step(q8_0, 0),
     ("TQ1_0", "q8_0"): _one_step(q8_0, 52),
     ("TQ2_0", "q8_0"): _one_step(q8_0, 64),
     ("TQ1_0", "q4_0"): _one_step(q4_0, 52),
     ("TQ2_0", "q4_0"): _one_step(q4_0, 64),
     ("MXFP4", "q8_0"): _mxfp4,
-    ("IQ4_XS", "q8_0"): _iq4_xs,
     ("IQ2_XXS", "q8_0"): _iq2_xxs,
     ("IQ3_XXS", "q8_0"): _iq3_xxs,
-    ("Q3_K", "q6_k"): _q3_k,
     ("IQ3_S", "q6_k"): _iq3_s,
     ("IQ1_S", "q6_k"): _iq1_s,
     ("IQ1_M", "q6_k"): _iq1_m,
-    ("Q4_K", "q5_k"): q5_k_of_q4_k,
 }
-"""Ways that change nothing but, at most, a step's last bits; all other formats become Q8_0 by rounding."""
+"""Ways from the values, which change nothing but, at most, a step's last bits; else Q8_0 is made by rounding."""

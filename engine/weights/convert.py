@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.weights.blocks import ENCODERS, TARGETS, q8_0_nearest
+from engine.weights.blocks import DIRECT, ENCODERS, TARGETS, q8_0_nearest
 from engine.weights.formats import BY_GGUF, MXFP4, Bytes, Floats, Format, KernelFormat, Scales, dequantize
 
 if TYPE_CHECKING:
@@ -212,22 +212,27 @@ def _convert(  # noqa: PLR0917 (a slice of rows, where it goes and who counts)
     """Convert rows and, for a sample, look at what became of them."""
     stored, columns = matrix.format, matrix.columns
     raw = matrix.stored.raw.reshape(matrix.rows, -1)[begin:end]
-    with np.errstate(all="ignore"):  # a damaged scale is told below
-        values = matrix.float32(begin, end)
-        faulty = ~np.isfinite(values).all(axis=1)
+    block = max(stored.block, TARGETS[to].block)
+    blocks = raw.reshape(-1, stored.block_bytes * (block // stored.block)) if matrix.scale is None else raw
+    direct = DIRECT.get((stored.name, to))
+    values: Floats | None = None
+    if direct:
+        out[:] = direct(blocks).reshape(end - begin, -1)
+    if direct is None or sample:
+        with np.errstate(all="ignore"):  # a damaged scale is told below
+            values = matrix.float32(begin, end)
+            if to == "f32":
+                out[:] = values.view(np.uint8)
+            elif direct is None:
+                encode = ENCODERS.get((stored.name, to), q8_0_nearest)
+                out[:] = encode(blocks, values.reshape(-1, block)).reshape(end - begin, -1)
+            faulty = ~np.isfinite(values).all(axis=1)
         if faulty.any():
             raise ValueError(
                 f"{matrix.stored.name} of type {stored.name} holds a number that is not finite in row "
                 f"{begin + int(faulty.argmax())}"
             )
-        if to == "f32":
-            out[:] = values.view(np.uint8)
-        else:
-            block = max(stored.block, TARGETS[to].block)
-            encode = ENCODERS.get((stored.name, to), q8_0_nearest)
-            blocks = raw.reshape(-1, stored.block_bytes * (block // stored.block))
-            out[:] = encode(blocks, values.reshape(-1, block)).reshape(end - begin, -1)
-    if sample is not None:
+    if sample and values is not None:
         wanted: NDArray[np.floating[Any]] = values
         if stored.name == "F64":
             wanted = np.ascontiguousarray(raw).view(np.float64).reshape(end - begin, columns)

@@ -8,7 +8,7 @@ model is found first and the jobs can report progress in bytes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,6 +39,9 @@ from engine.weights.int4 import COMPRESSED_GROUP, GPTQ_GROUP
 from engine.weights.quantization import gptq_zeros, int4_layout
 from engine.weights.store import Losses
 from engine.weights.tensor import StoredTensor
+
+AHEAD_BYTES = 256 << 20
+"""Bytes of files that the system is asked for before they are needed, so that disks have enough to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +100,23 @@ def _mapped_bits(stored: StoredTensor) -> NDArray[np.uint16]:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    label: str
-    nbytes: int
+    matrices: Sequence[Matrix]
     run: Callable[[], None]
+
+    @property
+    def label(self) -> str:
+        return self.matrices[0].stored.name
+
+    @property
+    def nbytes(self) -> int:
+        return sum(matrix.nbytes for matrix in self.matrices)
+
+
+def _ask_for(job: _Job) -> int:
+    """Have the job's bytes read from the file in the meantime; returns how many."""
+    for matrix in job.matrices:
+        matrix.stored.fetch()
+    return job.nbytes
 
 
 class Loader:
@@ -163,17 +180,20 @@ class Loader:
         """Read a vector as float32."""
         return torch.from_numpy(self._floats(name, (size,))).to(self.device)
 
-    def later(self, label: str, nbytes: int, run: Callable[[], None]) -> None:
-        """Put off heavy work until the whole model has been checked."""
-        self._jobs.append(_Job(label, nbytes, run))
+    def later(self, matrices: Sequence[Matrix], run: Callable[[], None]) -> None:
+        """Put off heavy work with matrices until the whole model has been checked."""
+        self._jobs.append(_Job(matrices, run))
 
     def run(self, progress: ProgressCallback) -> None:
         """Do what was put off, reporting bytes, then how fast it went and what was converted."""
         total = sum(job.nbytes for job in self._jobs)
-        done = 0
+        done = asked = 0
+        ahead = iter(self._jobs)
         began = time.monotonic()
         try:
             for job in self._jobs:
+                while asked < min(done + job.nbytes + AHEAD_BYTES, total):
+                    asked += _ask_for(next(ahead))
                 progress(Progress("weights", done, total, job.label))
                 try:
                     job.run()

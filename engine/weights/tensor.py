@@ -42,6 +42,12 @@ class StoredTensor:
         """A read-only view of its bytes; nothing is read before it is touched."""
         return self.file.data[self.begin : self.end]
 
+    def fetch(self) -> None:
+        """Ask the system to read its bytes from the file; returns before they are there."""
+        first = self.begin // mmap.PAGESIZE * mmap.PAGESIZE
+        if self.end > first:
+            self.file.mapping.madvise(mmap.MADV_WILLNEED, first, self.end - first)
+
     def forget(self) -> None:
         """Let go of the memory that its bytes took; they are read from the file again if they are touched again.
 
