@@ -176,7 +176,13 @@ def machine(team: Team) -> dict[str, str]:
 
 
 def threads_check(team: Team, budget: float, memory: float) -> None:
-    """All cores beside one fewer: a thread too many would show as a slower call."""
+    """All cores beside one fewer: a thread too many would show as a slower call. Before, what starting a job costs."""
+    for what, pause, rounds in (("at work", 0.0, 5000), ("asleep", 2e-3, 200)):
+        spent = team.job_seconds(pause=pause, rounds=rounds) * 1e6
+        print(
+            f"an empty job, {team.threads} threads {what}: {spent:.1f} microseconds (goal: below 10)",
+            flush=True,
+        )
     fewer = Team(max(1, team.threads - 1))
     for one in (fewer, team):
         for case in expert_cases(one, SHAPES[0], "bf16", "exact", [1, 256], memory):

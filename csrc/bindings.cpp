@@ -217,6 +217,8 @@ PYBIND11_MODULE(_csrc, module) {
 
   module.def("read_bandwidth", &kt::read_bandwidth, py::arg("team"), py::arg("bytes"), py::arg("passes"),
              py::call_guard<py::gil_scoped_release>());
+  module.def("job_seconds", &kt::job_seconds, py::arg("team"), py::arg("pause"), py::arg("rounds"),
+             py::call_guard<py::gil_scoped_release>());
   module.def("int8_peak", &kt::int8_peak, py::arg("team"), py::arg("seconds"),
              py::call_guard<py::gil_scoped_release>());
   module.def(

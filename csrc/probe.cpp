@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <stdexcept>
+#include <thread>
 
 #include "pack.h"
 
@@ -67,6 +68,21 @@ double fma_peak(Team& team, bool bf16, double seconds) {
 }
 
 double int8_peak(Team& team, double seconds) { return peak(team, team.kernels().int8_peak, seconds); }
+
+double job_seconds(Team& team, double pause, int rounds) {
+  if (rounds < 1 || !(pause >= 0))
+    throw std::invalid_argument("a pause from 0 on and at least one round are needed");
+  const auto guard = team.lock();
+  std::vector<double> spent;
+  for (int round = 0; round < rounds; ++round) {
+    if (pause > 0) std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+    const double start = now();
+    team.on_each_worker([](int) {});
+    spent.push_back(now() - start);
+  }
+  std::nth_element(spent.begin(), spent.begin() + rounds / 2, spent.end());
+  return spent[static_cast<size_t>(rounds / 2)];
+}
 
 double multiply_alone(Team& team, Format format, Mode mode, int depth, int rows, double seconds) {
   const FormatKernels& path = team.kernels().formats[format][mode];

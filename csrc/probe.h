@@ -16,6 +16,11 @@ double fma_peak(Team& team, bool bf16, double seconds);
 // Likewise for products of signed bytes that are summed to 32 bits; 0 without vectors of them.
 double int8_peak(Team& team, double seconds);
 
+// Seconds, the median of `rounds`, of a job with nothing to do on every worker: from the call until all have
+// come and gone. `pause` seconds lie between two jobs; with more than the workers spin (100 microseconds)
+// they must be woken.
+double job_seconds(Team& team, double pause, int rounds);
+
 // A kernel by itself, in operations per second of all workers together: two tiles times `rows` rows again and
 // again, with all operands in the caches. Throws std::invalid_argument where there is no such kernel.
 double multiply_alone(Team& team, Format format, Mode mode, int depth, int rows, double seconds);
