@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from inspect import signature
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +17,9 @@ from engine.plan import Routing, Rows, mix
 from engine.weights.convert import common_format
 from engine.weights.formats import KernelFormat
 from engine.weights.loader import Loader, Matrix
+
+_DOWN_APART = "down_format" in signature(cpu.ExpertLayer).parameters
+"""Whether the kernels take down in a format of its own; else a layer of two formats is kept in one of 8 bits."""
 
 
 class Experts:
@@ -47,11 +52,22 @@ class Experts:
             for gate, up, down in names
         ]
         self.count = len(experts)
-        self._kept = _common([matrix for expert in experts for matrix in expert])
-        store = loader.losses.store(self._kept)
-        mode = cpu.choose_mode(store or self._kept, loader.numerics)
+        inner = [matrix for gate, up, _ in experts for matrix in (gate, up)]
+        outer = [down for _, _, down in experts]
+        self._kept = (_common(inner), _common(outer)) if _DOWN_APART else (_common(inner + outer),) * 2
+        store = loader.losses.store(self._kept[0])
+        modes = {cpu.choose_mode(store or kept, loader.numerics) for kept in self._kept}
+        apart: dict[str, Any] = {} if self._kept[0] == self._kept[1] else {"down_format": self._kept[1]}
         self._new = partial(
-            cpu.ExpertLayer, team, self._kept, self.count, hidden, intermediate, mode=mode, store=store
+            cpu.ExpertLayer,
+            team,
+            self._kept[0],
+            self.count,
+            hidden,
+            intermediate,
+            mode="fast" if "fast" in modes else "exact",
+            store=store,
+            **apart,
         )
         self._sample = partial(loader.losses.sample, "experts", store, team)
         self._converter = loader.converter
@@ -71,7 +87,7 @@ class Experts:
             self._layer = self._new()
             self._sample(gate)
         (g, gate_scale), (u, up_scale), (d, down_scale) = self._converter.packable(
-            (gate, up, down), [self._kept] * 3
+            (gate, up, down), [self._kept[0], *self._kept]
         )
         self._layer.load(number, g, u, d, gate_scale, up_scale, down_scale)
         for matrix in (gate, up, down):
