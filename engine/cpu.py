@@ -163,14 +163,6 @@ class Team:
         """Measured peak of signed-byte products in operations per second; 0 if the variant has no vectors."""
         return _csrc.int8_peak(self._native, seconds)
 
-    def job_seconds(self, *, pause: float = 0.0, rounds: int = 1000) -> float:
-        """Measured median time of a job without work on all threads, `pause` seconds after the one before.
-
-        Raises:
-            ValueError: The pause is negative or there is no round.
-        """
-        return _csrc.job_seconds(self._native, pause, rounds)
-
     def multiply_alone(self, fmt: Format, mode: Mode, depth: int, rows: int) -> float:
         """Measured operations per second of a kernel by itself; ValueError if there is none for this depth."""
         return _csrc.multiply_alone(self._native, fmt, mode, depth, rows, 0.05)
