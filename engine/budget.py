@@ -89,6 +89,7 @@ STORES = {"int8": (1.0, 4), "int8_g32": (34 / 32, 0), "int4": (0.5, 4), "int4_g3
 
 _FLOATS = ("BF16", "F16", "F32", "F8_E4M3")
 _SCALES = ("weight_scale", "weight_scale_inv")
+_GPTQ_SCALES = ".scales"
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,12 +247,13 @@ def checkpoint_weight_bytes(checkpoint: Checkpoint) -> WeightBytes:
         kind = tensor_kind(name)
         # An embedding stays in the mapped file, but as an output projection it is packed like any other matrix.
         mapped = kind == "embedding" and has_head
-        stored, packed = (1, 1) if mapped else PACKED_BLOCKS.get(tensor.dtype, (1, 1))
+        as_is = mapped or name.endswith(_GPTQ_SCALES)
+        stored, packed = (1, 1) if as_is else PACKED_BLOCKS.get(tensor.dtype, (1, 1))
         size = tensor.raw.size // stored * packed
         sizes[kind] += size
         scale = name.endswith(_SCALES)
         matrix = len(tensor.shape) == 2 and tensor.dtype in _FLOATS and not name.endswith(".gate.weight")
-        if scale or (matrix and not mapped):
+        if scale or (matrix and not as_is):
             rows, columns = (0, 0) if scale else tensor.shape
             floats[kind] = [a + b for a, b in zip(floats[kind], (rows * columns, rows, size), strict=True)]
     kinds = {kind: Floats(*found) for kind, found in floats.items() if found[0]}
