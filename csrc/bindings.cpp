@@ -4,6 +4,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <cmath>
+
 #include "bindings_ops.h"
 #include "experts.h"
 #include "linear.h"
@@ -120,37 +122,59 @@ py::array_t<float> linear_forward(const kt::Linear& linear, const py::array& x) 
 
 std::shared_ptr<kt::Experts> make_experts(std::shared_ptr<kt::Team> team, const std::string& format,
                                           int experts, long hidden, long intermediate,
-                                          const std::string& mode, const std::optional<std::string>& store) {
+                                          const std::string& mode, const std::optional<std::string>& store,
+                                          const std::optional<std::string>& down_format, float limit,
+                                          float alpha, float shift) {
   for (long value : {static_cast<long>(experts), hidden, intermediate})
     if (value < 1 || value > (1l << 30))
       throw py::value_error("experts, hidden and intermediate must be between 1 and 2^30, not " +
                             std::to_string(value));
-  const kt::Format source = kt::format_from_name(format);
-  return std::make_shared<kt::Experts>(std::move(team), source, stored_format(source, store),
-                                       mode_from_name(mode), experts, hidden, intermediate);
+  if (!(limit > 0) || !std::isfinite(alpha) || !std::isfinite(shift))
+    throw py::value_error("an activation's limit must be above zero, its alpha and shift finite, not " +
+                          std::to_string(limit) + ", " + std::to_string(alpha) + " and " +
+                          std::to_string(shift));
+  const kt::Format inner = kt::format_from_name(format);
+  const kt::Format outer = down_format ? kt::format_from_name(*down_format) : inner;
+  return std::make_shared<kt::Experts>(std::move(team), kt::ExpertsShape{experts,
+                                                                         hidden,
+                                                                         intermediate,
+                                                                         {inner, stored_format(inner, store)},
+                                                                         {outer, stored_format(outer, store)},
+                                                                         mode_from_name(mode),
+                                                                         {limit, alpha, shift}});
+}
+
+const float* checked_bias(const std::optional<py::array>& bias, const char* name, long rows) {
+  return bias ? checked<float>(*bias, name, {rows}) : nullptr;
 }
 
 void experts_load(kt::Experts& layer, int expert, const py::array& gate, const py::array& up,
                   const py::array& down, const std::optional<py::array>& gate_scale,
-                  const std::optional<py::array>& up_scale, const std::optional<py::array>& down_scale) {
-  const long hidden = layer.hidden(), intermediate = layer.intermediate();
+                  const std::optional<py::array>& up_scale, const std::optional<py::array>& down_scale,
+                  const std::optional<py::array>& gate_bias, const std::optional<py::array>& up_bias,
+                  const std::optional<py::array>& down_bias) {
+  const kt::ExpertsShape& shape = layer.shape();
+  const long hidden = shape.hidden, intermediate = shape.intermediate;
   const kt::Source g =
-      checked_source(layer.source_format(), layer.format(), "gate", gate, gate_scale, intermediate, hidden);
+      checked_source(shape.inner.source, shape.inner.stored, "gate", gate, gate_scale, intermediate, hidden);
   const kt::Source u =
-      checked_source(layer.source_format(), layer.format(), "up", up, up_scale, intermediate, hidden);
+      checked_source(shape.inner.source, shape.inner.stored, "up", up, up_scale, intermediate, hidden);
   const kt::Source d =
-      checked_source(layer.source_format(), layer.format(), "down", down, down_scale, hidden, intermediate);
+      checked_source(shape.outer.source, shape.outer.stored, "down", down, down_scale, hidden, intermediate);
+  const kt::Biases biases{checked_bias(gate_bias, "gate bias", intermediate),
+                          checked_bias(up_bias, "up bias", intermediate),
+                          checked_bias(down_bias, "down bias", hidden)};
   py::gil_scoped_release unlocked;
-  layer.load(expert, g, u, d);
+  layer.load(expert, g, u, d, biases);
 }
 
 py::array_t<float> experts_forward(const kt::Experts& layer, const py::array& x, const py::array& ids,
                                    const py::array& weights) {
-  const float* input = checked<float>(x, "x", {-1, layer.hidden()});
+  const float* input = checked<float>(x, "x", {-1, layer.shape().hidden});
   const int32_t* chosen = checked<int32_t>(ids, "ids", {x.shape(0), -1});
   const float* factors = checked<float>(weights, "weights", {x.shape(0), ids.shape(1)});
   const kt::Routing routing{chosen, factors, x.shape(0), ids.shape(1)};
-  py::array_t<float> y({x.shape(0), static_cast<py::ssize_t>(layer.hidden())});
+  py::array_t<float> y({x.shape(0), static_cast<py::ssize_t>(layer.shape().hidden)});
   float* output = y.mutable_data();
   {
     py::gil_scoped_release unlocked;
@@ -205,13 +229,20 @@ PYBIND11_MODULE(_csrc, module) {
       .def("forward", &linear_forward, py::arg("x"))
       .def_property_readonly("nbytes", &kt::Linear::bytes);
 
+  const auto released = py::call_guard<py::gil_scoped_release>();
   py::class_<kt::Experts, std::shared_ptr<kt::Experts>>(module, "Experts")
       .def(py::init(&make_experts), py::arg("team"), py::arg("format"), py::arg("experts"), py::arg("hidden"),
-           py::arg("intermediate"), py::arg("mode"), py::arg("store") = py::none())
+           py::arg("intermediate"), py::arg("mode"), py::arg("store") = py::none(),
+           py::arg("down_format") = py::none(), py::arg("limit") = kt::kSilu.limit,
+           py::arg("alpha") = kt::kSilu.alpha, py::arg("shift") = kt::kSilu.shift)
       .def("load", &experts_load, py::arg("expert"), py::arg("gate"), py::arg("up"), py::arg("down"),
-           py::arg("gate_scale").none(true), py::arg("up_scale").none(true), py::arg("down_scale").none(true))
+           py::arg("gate_scale").none(true), py::arg("up_scale").none(true), py::arg("down_scale").none(true),
+           py::arg("gate_bias") = py::none(), py::arg("up_bias") = py::none(),
+           py::arg("down_bias") = py::none())
+      .def("unload", &kt::Experts::unload, py::arg("expert"), released)
+      .def("loaded", &kt::Experts::loaded, py::arg("expert"), released)
       .def("forward", &experts_forward, py::arg("x"), py::arg("ids"), py::arg("weights"))
-      .def_property_readonly("nbytes", &kt::Experts::bytes);
+      .def_property_readonly("nbytes", py::cpp_function(&kt::Experts::bytes, released));
 
   bind_operations(module);
 

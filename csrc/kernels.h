@@ -151,6 +151,20 @@ struct AttendTask {
   float* sums;
 };
 
+// How gate and up become an intermediate value of an expert or a feed-forward layer. With g = min(gate,
+// limit) and u = up cut to [-limit, limit]: g * sigmoid(alpha * g) * (u + shift).
+struct Gating {
+  float limit, alpha, shift;
+};
+
+// Where a routed row's result goes: weight times it is added to y[token], or stored there if it is the
+// token's first one.
+struct Destination {
+  long token;
+  float weight;
+  bool first;
+};
+
 struct Kernels {
   const char* name;
   FormatKernels formats[kFormats][kModes];
@@ -162,8 +176,15 @@ struct Kernels {
   void (*rotate)(float* head, const float* cosine, const float* sine, int half, bool interleaved);
   void (*attend)(const AttendTask& task);
   size_t (*attend_scratch)(int queries, int key_dim);
-  // out[i] = silu(gate[i]) * up[i]
-  void (*silu_product)(const float* gate, const float* up, int n, float* out);
+  // out[i * stride + j] = gating of gate[i * n + j] + gate_bias[j] and up[i * n + j] + up_bias[j] for i <
+  // rows and j < n. Both biases may be null.
+  void (*gated_product)(const Gating& gating, const float* gate, const float* up, const float* gate_bias,
+                        const float* up_bias, int rows, int n, float* out, int stride);
+  // Row i of sums0[rows][16] and of sums1, which lie side by side and are together `width` wide (at most 16
+  // if sums1 is null), goes to its token in y[...][stride], with bias[width] added before unless that is
+  // null.
+  void (*add_weighted)(const Destination* to, int rows, const float* sums0, const float* sums1,
+                       const float* bias, int width, float* y, long stride);
   // Limits of the machine, measured with the same instruction set.
   uint64_t (*read)(const uint8_t* data, size_t bytes);
   double (*fma_f32)(long iterations);    // returns the operations done (a multiply-add counts two)

@@ -174,12 +174,88 @@ size_t attend_scratch(int many, int key_dim) {
   return static_cast<size_t>(many + kKeys) * static_cast<size_t>(key_dim) + static_cast<size_t>(many) * kKeys;
 }
 
+// Branches on the biases lie outside the loops; n is a constant where it is a tile's.
+template <bool kBiased>
+inline __attribute__((always_inline)) void gated_rows(const Gating& gating, const float* __restrict gate,
+                                                      const float* __restrict up, const float* gate_bias,
+                                                      const float* up_bias, int rows, int n,
+                                                      float* __restrict out, int stride) {
+  const float limit = gating.limit, alpha = gating.alpha, shift = gating.shift;
+  for (int i = 0; i < rows; ++i, gate += n, up += n, out += stride)
+    for (int j = 0; j < n; ++j) {
+      // A NaN passes all comparisons as it is.
+      float g = kBiased ? gate[j] + gate_bias[j] : gate[j];
+      float u = kBiased ? up[j] + up_bias[j] : up[j];
+      g = g > limit ? limit : g;
+      u = u > limit ? limit : u;
+      u = u < -limit ? -limit : u;
+      const float gated = g / (1.0f + exp_f32(-alpha * g));
+      // exp_f32 clamps, so a NaN gate must be kept by hand.
+      out[j] = (g == g ? gated : g) * (u + shift);
+    }
+}
+
+void gated_product(const Gating& gating, const float* gate, const float* up, const float* gate_bias,
+                   const float* up_bias, int rows, int n, float* out, int stride) {
+  if (n == kTileRows && gate_bias)
+    gated_rows<true>(gating, gate, up, gate_bias, up_bias, rows, kTileRows, out, stride);
+  else if (n == kTileRows)
+    gated_rows<false>(gating, gate, up, nullptr, nullptr, rows, kTileRows, out, stride);
+  else if (gate_bias)
+    gated_rows<true>(gating, gate, up, gate_bias, up_bias, rows, n, out, stride);
+  else
+    gated_rows<false>(gating, gate, up, nullptr, nullptr, rows, n, out, stride);
+}
+
+template <bool kBiased>
+inline __attribute__((always_inline)) void add_tile(const Destination& to, const float* __restrict sums,
+                                                    const float* __restrict bias, int width,
+                                                    float* __restrict y) {
+  const float weight = to.weight;
+  if (to.first)
+    for (int j = 0; j < width; ++j) y[j] = weight * (kBiased ? sums[j] + bias[j] : sums[j]);
+  else
+    for (int j = 0; j < width; ++j) y[j] += weight * (kBiased ? sums[j] + bias[j] : sums[j]);
+}
+
+template <bool kBiased>
+void add_rows(const Destination* to, int rows, const float* sums0, const float* sums1, const float* bias,
+              int width, float* y, long stride) {
+  constexpr int kAhead = 8;  // each row lies on a page of its own
+  for (int i = 0; i < rows; ++i, sums0 += kTileRows) {
+    if (i + kAhead < rows) {
+      const float* soon = y + to[i + kAhead].token * stride;
+      __builtin_prefetch(soon, 1);
+      if (sums1) __builtin_prefetch(soon + kTileRows, 1);
+    }
+    float* row = y + to[i].token * stride;
+    if (width >= kTileRows)
+      add_tile<kBiased>(to[i], sums0, bias, kTileRows, row);
+    else
+      add_tile<kBiased>(to[i], sums0, bias, width, row);
+    if (!sums1) continue;
+    if (width == 2 * kTileRows)
+      add_tile<kBiased>(to[i], sums1 + i * kTileRows, bias + kTileRows, kTileRows, row + kTileRows);
+    else
+      add_tile<kBiased>(to[i], sums1 + i * kTileRows, bias + kTileRows, width - kTileRows, row + kTileRows);
+  }
+}
+
+void add_weighted(const Destination* to, int rows, const float* sums0, const float* sums1, const float* bias,
+                  int width, float* y, long stride) {
+  if (bias)
+    add_rows<true>(to, rows, sums0, sums1, bias, width, y, stride);
+  else
+    add_rows<false>(to, rows, sums0, sums1, sums0, width, y, stride);
+}
+
 [[maybe_unused]] void install_rows(Kernels& table) {
   table.rms_norm = rms_norm;
   table.rotate = rotate;
   table.attend = attend;
   table.attend_scratch = attend_scratch;
-  table.silu_product = silu_product_loop;
+  table.gated_product = gated_product;
+  table.add_weighted = add_weighted;
 }
 
 }  // namespace

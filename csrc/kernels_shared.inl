@@ -46,15 +46,6 @@ float exp_f32(float x) {
   return p * float_from_bits(static_cast<uint32_t>(static_cast<int>(n) + 127) << 23);
 }
 
-void silu_product_loop(const float* gate, const float* up, int n, float* out) {
-  for (int i = 0; i < n; ++i) {
-    const float g = gate[i];
-    const float silu = g / (1.0f + exp_f32(-g));
-    // exp_f32 clamps, so a NaN gate must be kept by hand.
-    out[i] = (g == g ? silu : g) * up[i];
-  }
-}
-
 // The end of what a call of prepare writes: the next multiple of a block, but no further than the row.
 int prepared_end(int begin, int count, int depth) {
   const int end = (begin + count + kQuantBlock - 1) / kQuantBlock * kQuantBlock;
@@ -199,7 +190,6 @@ constexpr PanelKernels converted_panel() {
   table.prepare[kActBf16] = prepare_bf16;
   table.prepare[kActInt8] = prepare_int<1>;
   table.prepare[kActInt16] = prepare_int<2>;
-  table.silu_product = silu_product_loop;
 }
 
 }  // namespace

@@ -70,6 +70,14 @@ Memory& Memory::operator=(Memory&& other) noexcept {
   return *this;
 }
 
+void Memory::discard(uint8_t* from, size_t bytes) const {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(from) + page - 1) / page * page;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(from) + bytes) / page * page;
+  // A huge page that is given back in part is split by the system.
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 Memory::~Memory() {
 #if defined(KT_HEAP_MEMORY)
   std::free(mapping_);

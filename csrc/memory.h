@@ -20,6 +20,8 @@ class Memory {
   uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
   const std::string& note() const { return note_; }
+  // Gives whole pages within [from, from + bytes) back to the system; they read as zero afterwards.
+  void discard(uint8_t* from, size_t bytes) const;
 
  private:
   uint8_t* data_ = nullptr;

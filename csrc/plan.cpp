@@ -143,13 +143,13 @@ void Plan::mix(std::shared_ptr<Experts> experts, const RouterShape& shape, std::
   check_whole(logits);
   check_whole(from);
   check_whole(to);
-  require(logits.width == shape.experts && experts->count() == shape.experts &&
+  require(logits.width == shape.experts && experts->shape().count == shape.experts &&
               (bias.empty() || bias.size() == static_cast<size_t>(shape.experts)),
           "router, bias and experts must agree on a number of experts, not " + std::to_string(logits.width) +
-              ", " + std::to_string(bias.size()) + " and " + std::to_string(experts->count()));
-  require(from.width == experts->hidden() && to.width == from.width,
-          "experts of width " + std::to_string(experts->hidden()) + " are given " + text(from) + " and " +
-              text(to));
+              ", " + std::to_string(bias.size()) + " and " + std::to_string(experts->shape().count));
+  require(from.width == experts->shape().hidden && to.width == from.width,
+          "experts of width " + std::to_string(experts->shape().hidden) + " are given " + text(from) +
+              " and " + text(to));
   const View made = buffer(to.width, buffers_[static_cast<size_t>(to.buffer)].picked);
   tell({logits, from, to, made}, [this, shape, hits, logits, from, to, made, experts = std::move(experts),
                                   bias = std::move(bias)](const Step&) {

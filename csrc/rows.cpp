@@ -1,5 +1,7 @@
 #include "rows.h"
 
+#include "experts.h"
+
 namespace kt {
 namespace {
 
@@ -30,7 +32,8 @@ void norm_rows(Team& team, const float* x, long rows, long stride, int groups, i
 void silu_product_rows(Team& team, const float* both, long rows, long inner, float* out) {
   each_row(team, rows, [&](long row) {
     const float* gate = both + row * 2 * inner;
-    team.kernels().silu_product(gate, gate + inner, static_cast<int>(inner), out + row * inner);
+    team.kernels().gated_product(kSilu, gate, gate + inner, nullptr, nullptr, 1, static_cast<int>(inner),
+                                 out + row * inner, static_cast<int>(inner));
   });
 }
 
