@@ -49,7 +49,7 @@ class Experts {
   // gate and up are [intermediate][hidden], down is [hidden][intermediate]. Packs with the whole team; the
   // source bytes are not needed afterwards. Loading an expert again replaces it: the new one is packed to the
   // side first, so when its bytes are refused the former one goes on working.
-  void load(int expert, const Source& gate, const Source& up, const Source& down, const Biases& biases);
+  void load(int expert, const Source& gate, const Source& up, const Source& down, const Biases& biases = {});
 
   // Gives the memory of an expert back to the system. Nothing happens if it is not loaded.
   void unload(int expert);

@@ -31,7 +31,7 @@ uint16_t bf16_from_float(float value) {
 
 // exp for the gate: range reduction by powers of two and a polynomial of degree 6, relative error below 2e-7.
 // Plain arithmetic, so that the compiler vectorises the loops around it.
-float exp_f32(float x) {
+[[maybe_unused]] float exp_f32(float x) {
   x = x > 88.0f ? 88.0f : x;
   x = x < -87.0f ? -87.0f : x;
   const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;

@@ -18,6 +18,8 @@ class Team:
     def notes(self) -> list[str]: ...
     @property
     def isa(self) -> str: ...
+    @property
+    def isa_detail(self) -> str: ...
 
 class Linear:
     def __init__(
@@ -45,6 +47,10 @@ class Experts:
         intermediate: int,
         mode: str,
         store: str | None = None,
+        down_format: str | None = None,
+        limit: float = ...,
+        alpha: float = ...,
+        shift: float = ...,
     ) -> None: ...
     def load(
         self,
@@ -55,7 +61,12 @@ class Experts:
         gate_scale: NDArray[np.generic] | None,
         up_scale: NDArray[np.generic] | None,
         down_scale: NDArray[np.generic] | None,
+        gate_bias: NDArray[np.float32] | None = None,
+        up_bias: NDArray[np.float32] | None = None,
+        down_bias: NDArray[np.float32] | None = None,
     ) -> None: ...
+    def unload(self, expert: int) -> None: ...
+    def loaded(self, expert: int) -> bool: ...
     def forward(
         self, x: NDArray[np.float32], ids: NDArray[np.int32], weights: NDArray[np.float32]
     ) -> NDArray[np.float32]: ...

@@ -124,6 +124,9 @@ def linear_bound(weight: Weight, x: NDArray[np.float32], isa: str, mode: str) ->
     return bound + bf16_rounding(weight.fmt, isa, x.shape[0]) * magnitude + 1e-30
 
 
+SILU = (np.inf, 1.0, 0.0)
+
+
 def silu(x: F64) -> F64:
     return x * 0.5 * (1 + np.tanh(x / 2))
 
@@ -145,14 +148,19 @@ def experts_forward(
     x: NDArray[np.float32],
     ids: NDArray[np.int32],
     weights: NDArray[np.float32],
+    gating: tuple[float, float, float] = SILU,
+    biases: list[list[F64]] | None = None,
 ) -> tuple[F64, F64, F64]:
     """The exact result and two magnitudes that errors scale with.
+
+    ``gating`` is (limit, alpha, shift); ``biases`` are of gate, up and down for each expert.
 
     The first is the same sum over absolute values, for roundings relative to each number; the second is what comes of
     an error of half the largest of each 32 activations, for integer activations.
     """
     y = np.zeros((x.shape[0], x.shape[1]))
     size, step = np.zeros_like(y), np.zeros_like(y)
+    limit, alpha, shift = gating
     wide = x.astype(np.float64)
     for expert in range(len(gate)):
         tokens, choices = np.nonzero(ids == expert)
@@ -160,16 +168,21 @@ def experts_forward(
             continue
         rows, factor = wide[tokens], weights[tokens, choices].astype(np.float64)[:, None]
         g_w, u_w, d_w = gate[expert].value, up[expert].value, down[expert].value
-        g, u = rows @ g_w.T, rows @ u_w.T
-        h = silu(g) * u
-        np.add.at(y, tokens, factor * (h @ d_w.T))
-        # |d silu| <= 1.1 |dg|, so an error of one part in a gate or up sum grows by at most this.
-        h_size = 1.1 * (np.abs(rows) @ np.abs(g_w).T) * np.abs(u) + np.abs(silu(g)) * (
-            np.abs(rows) @ np.abs(u_w).T
+        g_b, u_b, d_b = biases[expert] if biases else (0.0, 0.0, 0.0)
+        g, u = np.minimum(rows @ g_w.T + g_b, limit), np.clip(rows @ u_w.T + u_b, -limit, limit) + shift
+        gate_value = silu(alpha * g) / alpha
+        h = gate_value * u
+        np.add.at(y, tokens, factor * (h @ d_w.T + d_b))
+        # |d silu| <= 1.1 |dg|, so an error of one part in a gate or up sum grows by at most this. Limits and alpha
+        # change nothing about that.
+        h_size = 1.1 * (np.abs(rows) @ np.abs(g_w).T + np.abs(g_b)) * np.abs(u) + np.abs(gate_value) * (
+            np.abs(rows) @ np.abs(u_w).T + np.abs(u_b) + abs(shift)
         )
-        np.add.at(size, tokens, np.abs(factor) * (h_size @ np.abs(d_w).T))
+        np.add.at(size, tokens, np.abs(factor) * (h_size @ np.abs(d_w).T + np.abs(d_b)))
         peaks = 0.5 * block_peaks(rows)
-        h_step = 1.1 * (peaks @ block_sums(g_w).T) * np.abs(u) + np.abs(silu(g)) * (peaks @ block_sums(u_w).T)
+        h_step = 1.1 * (peaks @ block_sums(g_w).T) * np.abs(u) + np.abs(gate_value) * (
+            peaks @ block_sums(u_w).T
+        )
         total = h_step @ np.abs(d_w).T + 0.5 * block_peaks(h) @ block_sums(d_w).T
         np.add.at(step, tokens, np.abs(factor) * total)
     return y, size, step

@@ -95,8 +95,13 @@ Layer make_layer(Form form, Mode mode, const Teams& teams, long hidden, long int
                  Random& random) {
   Layer layer{{}, std::vector<ExpertValues>(static_cast<size_t>(count)), {}, hidden, intermediate};
   for (const auto& team : teams)
-    layer.by_team.push_back(
-        std::make_unique<Experts>(team, form.source, form.stored, mode, count, hidden, intermediate));
+    layer.by_team.push_back(std::make_unique<Experts>(team, kt::ExpertsShape{count,
+                                                                             hidden,
+                                                                             intermediate,
+                                                                             {form.source, form.stored},
+                                                                             {form.source, form.stored},
+                                                                             mode,
+                                                                             kt::kSilu}));
   for (int e = 0; e < count; ++e) {
     if (e && random.chance(0.4)) continue;
     const Matrix gate = random_matrix(form, intermediate, hidden, random);
@@ -129,7 +134,7 @@ Call make_call(const Layer& layer, long tokens, long per_token, Random& random) 
 }
 
 Exact<float> run(const Experts& experts, const Call& call) {
-  Exact<float> y(static_cast<size_t>(call.tokens * experts.hidden()), 16);
+  Exact<float> y(static_cast<size_t>(call.tokens * experts.shape().hidden), 16);
   experts.forward(call.x.data(), call.routing(), y.data());
   return y;
 }
