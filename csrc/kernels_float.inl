@@ -71,14 +71,20 @@ struct Mxfp8 {
   }
 };
 
+// Out of line, the sums would live in memory.
 template <typename Tile, int M, int kChains, int I>
-void add_columns(const uint8_t* quad, const float* const* x, int at, Rows (&acc)[M][kChains]) {
+[[gnu::always_inline]] inline void add_columns(const uint8_t* quad, const float* const* x, int at,
+                                               Rows (&acc)[M][kChains]) {
   if constexpr (I < 4) {
     const Rows weights = Tile::template column<I>(quad);
     KT_UNROLL
     for (int m = 0; m < M; ++m) {
       Rows& sum = acc[m][I % kChains];
       sum = multiply_add_scalar(weights, x[m] + at + I, sum);
+    }
+    if (M > 1) {
+      KT_UNROLL
+      for (int m = 0; m < M; ++m) in_order(acc[m][I % kChains]);
     }
     add_columns<Tile, M, kChains, I + 1>(quad, x, at, acc);
   }

@@ -47,6 +47,10 @@ Rows multiply_add_scalar(Rows a, const float* x, Rows c) {
   return {_mm256_fmadd_ps(a.low, factor, c.low), _mm256_fmadd_ps(a.high, factor, c.high)};
 }
 
+// What is computed from `rows` later stays later: the compiler would decode all columns of a quad first, and
+// run out of registers.
+[[gnu::always_inline]] inline void in_order(Rows& rows) { __asm__("" : "+x"(rows.low), "+x"(rows.high)); }
+
 float sum_of(Rows rows) {
   const __m256 half = _mm256_add_ps(rows.low, rows.high);
   __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
@@ -88,7 +92,7 @@ Rows byte(Words words) {
 // better spread operations than the conversion of f16.
 template <int I>
 Rows fp8_column(Words words) {
-  const auto half = [](__m256i word) {
+  const auto half = [](__m256i word) __attribute__((always_inline)) {
     // The odd codes end at the top of each 16 bits, the even ones are moved there.
     if (I % 2 == 0) word = _mm256_slli_epi16(word, 8);
     word = _mm256_srai_epi16(word, 4);
