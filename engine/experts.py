@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from inspect import signature
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,9 +15,6 @@ from engine.plan import Routing, Rows, mix
 from engine.weights.convert import common_format
 from engine.weights.formats import KernelFormat
 from engine.weights.loader import Loader, Matrix
-
-_DOWN_APART = "down_format" in signature(cpu.ExpertLayer).parameters
-"""Whether the kernels take down in a format of its own; else a layer of two formats is kept in one of 8 bits."""
 
 
 class Experts:
@@ -54,10 +49,9 @@ class Experts:
         self.count = len(experts)
         inner = [matrix for gate, up, _ in experts for matrix in (gate, up)]
         outer = [down for _, _, down in experts]
-        self._kept = (_common(inner), _common(outer)) if _DOWN_APART else (_common(inner + outer),) * 2
+        self._kept = (_common(inner), _common(outer))
         store = loader.losses.store(self._kept[0])
         modes = {cpu.choose_mode(store or kept, loader.numerics) for kept in self._kept}
-        apart: dict[str, Any] = {} if self._kept[0] == self._kept[1] else {"down_format": self._kept[1]}
         self._new = partial(
             cpu.ExpertLayer,
             team,
@@ -67,7 +61,7 @@ class Experts:
             intermediate,
             mode="fast" if "fast" in modes else "exact",
             store=store,
-            **apart,
+            down_format=self._kept[1],
         )
         self._sample = partial(loader.losses.sample, "experts", store, team)
         self._converter = loader.converter
