@@ -6,10 +6,14 @@ import argparse
 import json
 import os
 import shlex
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from kt_tui.cli.render import Section, known, sentences, show, size
 from kt_tui.errors import UsageError
+from kt_tui.hardware.caches import Cache
+from kt_tui.hardware.disks import NETWORK
 from kt_tui.hardware.files import format_cpu_list
 from kt_tui.hardware.machine import Gpu, Machine
 
@@ -24,6 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpus", type=Path, metavar="FILE", help="read the GPUs from a JSON file in place of the driver"
     )
     parser.add_argument(
+        "--disk-speed",
+        nargs="?",
+        const="",
+        metavar="DIR",
+        help="measure how fast the largest files in DIR read, past the page cache (default: the folder of models)",
+    )
+    parser.add_argument(
         "--capture",
         type=Path,
         metavar="DIR",
@@ -34,13 +45,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the machine."""
     from kt_tui.hardware import capture_machine, read_machine
+    from kt_tui.hardware.disks import with_speed
 
-    if arguments.capture and (arguments.sysroot or arguments.gpus):
+    given = arguments.sysroot or arguments.gpus
+    if arguments.capture and given:
         raise UsageError("--capture saves the machine that it runs on; it cannot go with --sysroot or --gpus")
+    if arguments.disk_speed is not None and (arguments.sysroot or arguments.capture):
+        raise UsageError(
+            "--disk-speed measures a disk of this machine; it cannot go with --sysroot or --capture"
+        )
+    folders = model_folders(os.environ)
     if arguments.capture:
         machine = capture_machine(arguments.capture, os.environ)
     else:
-        machine = read_machine(arguments.sysroot, arguments.gpus, os.environ)
+        chosen = [Path(arguments.disk_speed).absolute()] if arguments.disk_speed else []
+        machine = read_machine(arguments.sysroot, arguments.gpus, os.environ, [*chosen, *folders])
+        if arguments.disk_speed is not None:
+            machine = replace(machine, disks=with_speed(machine.disks, (chosen or folders)[0]))
     if arguments.json:
         print(json.dumps(machine.to_json()))
     else:
@@ -51,6 +72,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def model_folders(environ: Mapping[str, str]) -> list[Path]:
+    """Where models are: the folders of the settings, then our own."""
+    from kt_tui.config import load_config
+    from kt_tui.paths import user_paths
+
+    paths = user_paths(environ)
+    configured = load_config(paths, environ).get("paths.models")
+    listed = configured if isinstance(configured, list | tuple) else ()
+    return [*(Path(str(folder)).expanduser().absolute() for folder in listed), paths.data]
+
+
 def sections(machine: Machine) -> list[Section]:
     """The machine in words."""
     return [
@@ -59,6 +91,8 @@ def sections(machine: Machine) -> list[Section]:
         Section("Memory", _memory(machine)),
         Section("GPUs", _gpus(machine)),
         Section("Limits", _limits(machine)),
+        Section("Disks", _disks(machine)),
+        Section("System", _system(machine)),
         Section("Notes", sentences(machine.notes), style="yellow"),
     ]
 
@@ -69,6 +103,9 @@ def _cpu(machine: Machine) -> list[tuple[str, str]]:
     usable = f"{known(cpu.usable_physical_cores)} cores, {known(cpu.usable_logical_cpus)} logical CPUs"
     if cpu.usable_cpus:
         usable += f" ({format_cpu_list(cpu.usable_cpus)})"
+    if cpu.efficient_cores:
+        cores += f"; {cpu.efficient_cores} of the cores are efficient ones"
+        usable += f"; {known(cpu.usable_performance_cores)} performance cores"
     rows = [
         ("model", f"{known(cpu.model)} ({known(cpu.arch)})"),
         ("cores", cores),
@@ -77,7 +114,14 @@ def _cpu(machine: Machine) -> list[tuple[str, str]]:
     ]
     if any(name.startswith("amx") for name in cpu.isa):
         rows.append(("AMX usable", known(cpu.amx_usable)))
+    if cpu.caches:
+        rows.append(("caches", ", ".join(_cache(cache) for cache in cpu.caches)))
     return rows
+
+
+def _cache(cache: Cache) -> str:
+    name = f"L{cache.level}" + ("d" if cache.kind == "data" else "")
+    return f"{name} {cache.count} x {size(cache.size)}"
 
 
 def _numa(machine: Machine) -> list[tuple[str, str]]:
@@ -91,7 +135,12 @@ def _numa(machine: Machine) -> list[tuple[str, str]]:
             parts.append(node.kind)
         if node.reason:
             parts.append(f"not usable: {node.reason}")
+        if len(node.distances) > 1:
+            parts.append("distances " + " ".join(map(str, node.distances)))
         rows.append((f"node {node.id}", "; ".join(parts)))
+    if len(machine.numa.nodes) > 1:
+        rows.append(("automatic balancing", known(machine.numa.balancing)))
+        rows.append(("binding allowed", known(machine.numa.policy_allowed)))
     return rows
 
 
@@ -100,8 +149,12 @@ def _memory(machine: Machine) -> list[tuple[str, str]]:
     rows = [
         ("total", size(memory.total)),
         ("available", size(memory.available)),
+        ("free", size(memory.free)),
         ("page cache", size(memory.page_cache)),
+        ("used by others", size(memory.used)),
     ]
+    if memory.shared:
+        rows.append(("shared memory", f"{size(memory.shared)} of what others use"))
     if memory.limit is not None:
         rows.insert(1, ("limit", f"{size(memory.limit)}, {size(memory.used_in_limit)} used"))
     if memory.swap_total:
@@ -117,6 +170,10 @@ def _gpus(machine: Machine) -> list[tuple[str, str]]:
     rows.extend((f"GPU {gpu.index} (hidden)", known(gpu.name)) for gpu in machine.gpus_hidden)
     if machine.driver.version:
         rows.append(("driver", f"{machine.driver.version}, CUDA {known(machine.driver.cuda)}"))
+    rows.extend(
+        (device.pci_bus_id, f"{device.vendor} {device.kind}; unused: {device.reason}")
+        for device in machine.accelerators
+    )
     return rows or [("", "none")]
 
 
@@ -147,7 +204,35 @@ def _limits(machine: Machine) -> list[tuple[str, str]]:
         if limit is not None:
             shown = "unlimited" if limit.soft is None else size(limit.soft) if in_bytes else str(limit.soft)
             rows.append((name, shown))
-    rows.append(("shared memory", size(limits.shm_size)))
+    if limits.address_space is not None and limits.address_space.soft is not None:
+        rows.append(("address space", size(limits.address_space.soft)))
+    rows.append(("shared memory files", size(limits.shm_size)))
     if limits.cgroup.cpu_quota is not None:
         rows.append(("CPU quota", f"{limits.cgroup.cpu_quota:g} CPUs"))
+    return rows
+
+
+def _disks(machine: Machine) -> list[tuple[str, str]]:
+    rows = []
+    for disk in machine.disks:
+        parts = [f"{size(disk.free)} free of {size(disk.total)}", known(disk.filesystem)]
+        if disk.filesystem in NETWORK:
+            parts.append("over the network")
+        elif disk.rotational:
+            parts.append("a turning disk, or one that says so")
+        if disk.read_bytes_per_s is not None:
+            parts.append(f"reads {size(disk.read_bytes_per_s)}/s")
+        rows.append((disk.mount or "n/a", f"{'; '.join(parts)} ({disk.path})"))
+    return rows
+
+
+def _system(machine: Machine) -> list[tuple[str, str]]:
+    system = machine.system
+    rows = [("kernel", known(system.kernel))]
+    if system.container:
+        rows.append(("container", system.container))
+    if system.wsl:
+        rows.append(("WSL", str(system.wsl)))
+    if system.virtual is not None:
+        rows.append(("virtual machine", known(system.virtual)))
     return rows

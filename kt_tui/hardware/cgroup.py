@@ -117,6 +117,14 @@ def _memory(files: SystemFiles, hierarchy: Hierarchy) -> CgroupUsage:
     tightest = CgroupUsage()
     for folder in hierarchy.folders:
         limit = files.number(f"{folder}/{limit_name}")
+        if hierarchy.version == 2:
+            # Above memory.high a group is slowed to a crawl, which is as good as a limit.
+            slowed = files.number(f"{folder}/memory.high")
+            limit = min((value for value in (limit, slowed) if value is not None), default=None)
+        else:
+            # What an ancestor outside this container's view leaves.
+            outer = _stat(files.text(f"{folder}/memory.stat"), "hierarchical_memory_limit")
+            limit = min((value for value in (limit, outer or None) if value is not None), default=None)
         if (
             limit is None
             or not 0 <= limit < UNLIMITED_V1

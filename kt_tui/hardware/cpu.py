@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from kt_tui.hardware.caches import efficient_cpus, read_caches
 from kt_tui.hardware.files import SystemFiles, parse_cpu_list, whole_number
 from kt_tui.hardware.isa import amx_permission, known_extensions
 from kt_tui.hardware.machine import ControlGroup, Core, Cpu
@@ -153,8 +154,16 @@ def read_cpu(
     if sockets and sockets > 1 and all(len(core.cpus) == 1 for core in cores) and len(cores) == sockets:
         notes.append(f"cpu: {sockets} sockets of one core each are a virtual topology, not real packages")
 
+    slow = efficient_cpus(files, online)
+    if slow is not None:
+        cores = tuple(replace(core, efficient=slow.issuperset(core.cpus)) for core in cores)
+        notes.append(
+            f"cpu: a hybrid processor; {sum(core.efficient for core in cores)} of its {len(cores)} cores are of the "
+            "slower, efficient kind"
+        )
     usable = _usable(online, affinity, group, notes)
-    usable_cores = sum(1 for core in cores if not usable.isdisjoint(core.cpus))
+    ours = [core for core in cores if not usable.isdisjoint(core.cpus)]
+    usable_cores = len(ours)
     quota = group.cpu_quota
     granted = len(usable) if quota is None else max(1, min(len(usable), int(quota)))
     if quota is not None and granted < len(usable):
@@ -178,6 +187,9 @@ def read_cpu(
         amx_usable=_amx_usable(files, isa, bool(info.flags), ask_amx, notes),
         topology=topology if online else None,
         cores=cores,
+        efficient_cores=sum(core.efficient for core in cores) if online else None,
+        usable_performance_cores=min(sum(not core.efficient for core in ours), granted) if online else None,
+        caches=read_caches(files, online, notes),
     )
 
 

@@ -24,8 +24,11 @@ class SystemFiles:
         self.live = root is None
         self.seen: dict[str, str] = {}
 
-    def text(self, path: str) -> str | None:
-        """The file's text (undecodable bytes replaced), at most ``MAXIMUM_BYTES``; ``None`` if unreadable."""
+    def text(self, path: str, *, keep: bool = True) -> str | None:
+        """The file's text (undecodable bytes replaced), at most ``MAXIMUM_BYTES``; ``None`` if unreadable.
+
+        ``keep`` says whether a capture holds the file.
+        """
         target = self._target(path)
         if target is None:
             return None
@@ -41,7 +44,8 @@ class SystemFiles:
         except (OSError, ValueError):
             return None
         text = data.decode("utf-8", errors="replace").replace("\0", "\ufffd")
-        self.seen[path] = text
+        if keep:
+            self.seen[path] = text
         return text
 
     def number(self, path: str) -> int | None:

@@ -236,7 +236,18 @@ def gpus_from_document(document: Mapping[str, Any], system: System = NO_SYSTEM) 
     )
     instances = {gpu.index: found for gpu, row in pairs if (found := _instances(row, gpu)) is not None}
     visible: Visible = select_visible(whole, instances, env, notes)
+    _tell_unequal_memory(visible.gpus, notes)
     return Gpus(visible.gpus, visible.hidden, driver, tuple(notes))
+
+
+def _tell_unequal_memory(gpus: tuple[Gpu, ...], notes: list[str]) -> None:
+    sizes = [gpu.memory_total for gpu in gpus if gpu.memory_total]
+    # Cards of one name may differ by what firmware takes; a tenth is another card.
+    if len(sizes) > 1 and min(sizes) * 10 < max(sizes) * 9:
+        notes.append(
+            "gpus: of unequal memory; under tensor parallelism each counts as its smallest, "
+            f"{min(sizes) / (1 << 30):.1f} GiB"
+        )
 
 
 def _driver(value: Any, module_version: str | None, notes: list[str]) -> Driver:

@@ -67,6 +67,7 @@ def read_limits(
     return Limits(
         nofile=resources.get("Max open files"),
         memlock=resources.get("Max locked memory"),
+        address_space=resources.get("Max address space"),
         shm_size=shm,
         affinity=affinity,
         memory_nodes=parse_cpu_list(status.get("Mems_allowed_list")) or None,

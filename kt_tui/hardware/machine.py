@@ -12,15 +12,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kt_tui.hardware.caches import Cache
+from kt_tui.hardware.disks import Disk
 from kt_tui.hardware.document import decode
+from kt_tui.hardware.surroundings import Accelerator, Surroundings
+
+NOWHERE = Surroundings()
 
 
 @dataclass(frozen=True)
 class Core:
-    """One physical core: its package (socket) and the logical CPUs (SMT siblings) that share it."""
+    """One physical core: its package (socket) and the logical CPUs (SMT siblings) that share it.
+
+    ``efficient`` marks the slower kind of a hybrid processor.
+    """
 
     package: int
     cpus: tuple[int, ...]
+    efficient: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,8 @@ class Cpu:
         isa: Instruction-set extensions that matter to inference, in the kernel's spelling.
         amx_usable: Whether the kernel grants AMX tile state (probed, because hypervisors list AMX and refuse it).
         topology: Where the core count comes from: ``sysfs``, ``cpuinfo`` or ``assumed``.
+        efficient_cores: How many of ``physical_cores`` are of the slower kind of a hybrid processor.
+        usable_performance_cores: How many of ``usable_physical_cores`` are of the faster kind.
     """
 
     model: str | None = None
@@ -57,6 +68,9 @@ class Cpu:
     amx_usable: bool | None = None
     topology: str | None = None
     cores: tuple[Core, ...] = ()
+    efficient_cores: int | None = None
+    usable_performance_cores: int | None = None
+    caches: tuple[Cache, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,10 +98,17 @@ class NumaNode:
 
 @dataclass(frozen=True)
 class Numa:
-    """The NUMA nodes; a machine without them has one node, ``synthetic``, that holds everything."""
+    """The NUMA nodes; a machine without them has one node, ``synthetic``, that holds everything.
+
+    Attributes:
+        balancing: Whether the kernel moves pages between nodes by itself.
+        policy_allowed: Whether this process may bind memory to nodes (containers often refuse it); probed.
+    """
 
     nodes: tuple[NumaNode, ...] = ()
     synthetic: bool = False
+    balancing: bool | None = None
+    policy_allowed: bool | None = None
 
     @property
     def pool_nodes(self) -> tuple[NumaNode, ...]:
@@ -98,12 +119,16 @@ class Numa:
 
 @dataclass(frozen=True)
 class HugePages:
-    """Preallocated huge pages of the default size (``size`` bytes each) and the transparent ones' mode."""
+    """Preallocated huge pages of the default size (``size`` bytes each) and the transparent ones' mode.
+
+    ``reserved_bytes`` is what huge pages of all sizes take away from everything else.
+    """
 
     size: int | None = None
     total: int | None = None
     free: int | None = None
     transparent: str | None = None
+    reserved_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +142,9 @@ class Memory:
         available_host: The kernel's estimate alone.
         limit: The smallest memory limit of the control groups above this process; ``None`` without one.
         used_in_limit: What counts against that limit now, reclaimable file pages left out.
-        page_cache: File pages in memory.
+        page_cache: File pages in memory; shared memory is not among them.
+        shared: ``/dev/shm`` and other shared memory; it is given back only by its owners.
+        used: What programs and the kernel hold: neither free, nor page cache, nor huge pages.
     """
 
     total: int | None = None
@@ -127,6 +154,8 @@ class Memory:
     limit: int | None = None
     used_in_limit: int | None = None
     page_cache: int | None = None
+    shared: int | None = None
+    used: int | None = None
     swap_total: int | None = None
     swap_free: int | None = None
     hugepages: HugePages = HugePages()
@@ -228,10 +257,12 @@ class Limits:
         shm_size: Bytes that ``/dev/shm`` can hold.
         affinity: Logical CPUs that the scheduler may put this process on.
         memory_nodes: NUMA nodes that memory may come from.
+        address_space: Bytes that may be mapped; a limit here refuses large models whatever memory is free.
     """
 
     nofile: ResourceLimit | None = None
     memlock: ResourceLimit | None = None
+    address_space: ResourceLimit | None = None
     shm_size: int | None = None
     affinity: tuple[int, ...] | None = None
     memory_nodes: tuple[int, ...] | None = None
@@ -249,6 +280,9 @@ class Machine:
     gpus_hidden: tuple[Gpu, ...] = ()
     driver: Driver = Driver()
     limits: Limits = Limits()
+    accelerators: tuple[Accelerator, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    system: Surroundings = NOWHERE
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:

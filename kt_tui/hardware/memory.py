@@ -43,6 +43,13 @@ def read_memory(files: SystemFiles, usage: CgroupUsage, notes: list[str]) -> Mem
         if host is None or headroom < host:
             available = headroom
             notes.append(f"memory: a control group limits this process to {limit} bytes")
+    shared = info.get("Shmem")
+    cache = info.get("Cached")
+    if cache is not None and shared is not None:
+        cache = max(0, cache - shared)  # the kernel counts shared memory among the cached pages
+    reserved = info.get("Hugetlb")
+    if reserved is None and "HugePages_Total" in info and "Hugepagesize" in info:
+        reserved = info["HugePages_Total"] * info["Hugepagesize"]
     return Memory(
         total=total,
         free=info.get("MemFree"),
@@ -50,7 +57,9 @@ def read_memory(files: SystemFiles, usage: CgroupUsage, notes: list[str]) -> Mem
         available_host=host,
         limit=limit,
         used_in_limit=usage.used if limit is not None else None,
-        page_cache=info.get("Cached"),
+        page_cache=cache,
+        shared=shared,
+        used=_used(total, info.get("MemFree"), cache, reserved),
         swap_total=info.get("SwapTotal"),
         swap_free=info.get("SwapFree"),
         hugepages=HugePages(
@@ -58,8 +67,15 @@ def read_memory(files: SystemFiles, usage: CgroupUsage, notes: list[str]) -> Mem
             total=info.get("HugePages_Total"),
             free=info.get("HugePages_Free"),
             transparent=_selected(files.text("/sys/kernel/mm/transparent_hugepage/enabled")),
+            reserved_bytes=reserved,
         ),
     )
+
+
+def _used(total: int | None, free: int | None, cache: int | None, reserved: int | None) -> int | None:
+    if total is None or free is None or cache is None:
+        return None
+    return max(0, total - free - cache - (reserved or 0))
 
 
 def _selected(text: str | None) -> str | None:

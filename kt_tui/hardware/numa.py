@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import platform
 import re
 
 from kt_tui.hardware.files import SystemFiles, parse_cpu_list, whole_number
@@ -9,10 +12,21 @@ from kt_tui.hardware.machine import Cpu, Limits, Memory, Numa, NumaNode
 from kt_tui.hardware.memory import parse_meminfo
 
 SYSFS = "/sys/devices/system/node"
+SYS_SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
+NO_SUCH_POLICY = 0x3FFF
 
 
 def read_numa(files: SystemFiles, cpu: Cpu, memory: Memory, limits: Limits, notes: list[str]) -> Numa:
     """Read the nodes; without any in sysfs the machine is one node with everything."""
+    mode = files.number("/proc/sys/kernel/numa_balancing")
+    balancing = None if mode is None else mode != 0
+    allowed_policy = policy_permission() if files.live else None
+    if balancing is None:
+        notes.append("numa: automatic balancing n/a, /proc/sys/kernel/numa_balancing is missing")
+    if allowed_policy is None:
+        notes.append(
+            "numa: whether memory may be bound to nodes is not known; it can only be asked on the machine"
+        )
     online = parse_cpu_list(files.text(f"{SYSFS}/online"))
     present = {
         int(match[1]) for name in files.names(SYSFS) if (match := re.fullmatch(r"node(\d{1,6})", name))
@@ -22,9 +36,27 @@ def read_numa(files: SystemFiles, cpu: Cpu, memory: Memory, limits: Limits, note
         notes.append("numa: no nodes in /sys/devices/system/node; the machine is shown as a single node")
         everything = tuple(sorted(number for core in cpu.cores for number in core.cpus))
         node = NumaNode(0, everything, memory.total, memory.free, usable_cpus=cpu.usable_cpus)
-        return Numa((node,), synthetic=True)
+        return Numa((node,), True, balancing, allowed_policy)
     allowed = limits.memory_nodes if limits.memory_nodes is not None else limits.cgroup.memory_nodes
-    return Numa(tuple(_node(files, number, cpu, allowed, notes) for number in ids))
+    nodes = tuple(_node(files, number, cpu, allowed, notes) for number in ids)
+    return Numa(nodes, False, balancing, allowed_policy)
+
+
+def policy_permission() -> bool | None:
+    """Whether this process may set memory policies; ``None`` where one cannot ask.
+
+    Asks for a policy that does not exist: a kernel that would have set it answers "invalid", a container's filter
+    of system calls (or a kernel without NUMA) answers something else. Nothing changes either way.
+    """
+    number = SYS_SET_MEMPOLICY.get(platform.machine())
+    if platform.system() != "Linux" or number is None:
+        return None
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.syscall(number, NO_SUCH_POLICY, None, 0)
+        return ctypes.get_errno() == errno.EINVAL
+    except (OSError, AttributeError):
+        return None
 
 
 def _node(

@@ -1,10 +1,10 @@
-"""What sysfs and procfs tell of GPUs beside the driver: NUMA nodes, idle display devices, the kernel module."""
+"""What sysfs and procfs tell of GPUs beside the driver: NUMA nodes and the kernel module."""
 
 from __future__ import annotations
 
 import re
 
-from kt_tui.hardware.files import SystemFiles, whole_number
+from kt_tui.hardware.files import SystemFiles
 
 PCI = "/sys/bus/pci/devices"
 
@@ -31,23 +31,3 @@ def pci_numa_node(files: SystemFiles, address: str) -> int | None:
     domain, bus, device, function = order
     node = files.number(f"{PCI}/{domain:04x}:{bus:02x}:{device:02x}.{function}/numa_node")
     return node if node is not None and node >= 0 else None
-
-
-def pci_display_notes(files: SystemFiles) -> list[str]:
-    """Names display controllers on the PCI bus that no engine here can use, or that lack a driver."""
-    vendors = {"0x1002": "AMD", "0x8086": "Intel", "0x10de": "NVIDIA"}
-    seen: dict[str, int] = {}
-    for name in files.names(PCI)[:4096]:
-        kind = (files.text(f"{PCI}/{name}/class") or "").strip()
-        vendor = (files.text(f"{PCI}/{name}/vendor") or "").strip()
-        if kind.startswith("0x03") and vendor in vendors and whole_number(kind[4:6]) is not None:
-            seen[vendor] = seen.get(vendor, 0) + 1
-    notes = []
-    for vendor, count in sorted(seen.items()):
-        if vendor == "0x10de":
-            notes.append(f"gpus: {count} NVIDIA device(s) on the PCI bus, but the driver does not answer")
-        else:
-            notes.append(
-                f"gpus: {count} {vendors[vendor]} display device(s) on the PCI bus; no engine here uses them"
-            )
-    return notes

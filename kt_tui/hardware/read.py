@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kt_tui.errors import KtError
 from kt_tui.hardware.cgroup import read_control_group
-from kt_tui.hardware.cpu import read_cpu
+from kt_tui.hardware.cpu import parse_cpuinfo, read_cpu
+from kt_tui.hardware.disks import read_disks
 from kt_tui.hardware.files import SystemFiles
 from kt_tui.hardware.gpu import NO_SYSTEM, Gpus, System, gpus_from_document, load_gpu_document
 from kt_tui.hardware.limits import read_limits
@@ -18,11 +19,15 @@ from kt_tui.hardware.machine import Machine
 from kt_tui.hardware.memory import read_memory
 from kt_tui.hardware.numa import read_numa
 from kt_tui.hardware.nvml import ENVIRONMENT, gpu_document
-from kt_tui.hardware.pci import kernel_module_version, pci_display_notes, pci_numa_node
+from kt_tui.hardware.pci import kernel_module_version, pci_numa_node
+from kt_tui.hardware.surroundings import read_accelerators, read_surroundings
 
 
 def read_machine(
-    sysroot: Path | None = None, gpus_file: Path | None = None, environ: Mapping[str, str] | None = None
+    sysroot: Path | None = None,
+    gpus_file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    folders: Sequence[Path] = (),
 ) -> Machine:
     """Read a machine.
 
@@ -31,6 +36,7 @@ def read_machine(
         gpus_file: A GPU document; ``None`` asks the driver (of this machine only: never together with ``sysroot``).
         environ: Environment that a CUDA program would have; ``None`` is this process's. The ``env`` of a
             GPU document, if it has one, is taken instead.
+        folders: Folders whose disks are of interest.
 
     Raises:
         KtError: ``sysroot`` is no such folder, or ``gpus_file`` is no GPU document. Missing facts raise nothing.
@@ -44,7 +50,7 @@ def read_machine(
         document = {"env": own, **load_gpu_document(gpus_file)}
     elif sysroot is None:
         document = gpu_document(os.environ if environ is None else environ)
-    return machine_from_files(SystemFiles(sysroot), document, ours=gpus_file is None)
+    return machine_from_files(SystemFiles(sysroot), document, ours=gpus_file is None, folders=folders)
 
 
 def refresh_memory(machine: Machine) -> Machine:
@@ -54,13 +60,16 @@ def refresh_memory(machine: Machine) -> Machine:
     return replace(machine, memory=read_memory(files, usage, notes))
 
 
-def machine_from_files(files: SystemFiles, gpus: Mapping[str, Any] | None, *, ours: bool = True) -> Machine:
+def machine_from_files(
+    files: SystemFiles, gpus: Mapping[str, Any] | None, *, ours: bool = True, folders: Sequence[Path] = ()
+) -> Machine:
     """Read a machine from its files and GPU document.
 
     Args:
         files: Where from.
         gpus: The GPU document; ``None`` when nobody asked the driver.
         ours: Whether the document is what this machine's own driver answered.
+        folders: Folders whose disks are of interest.
     """
     notes: list[str] = []
     group, usage = read_control_group(files)
@@ -68,15 +77,29 @@ def machine_from_files(files: SystemFiles, gpus: Mapping[str, Any] | None, *, ou
     limits = read_limits(files, group, memory.total, notes)
     cpu = read_cpu(files, group, limits.affinity, notes)
     numa = read_numa(files, cpu, memory, limits, notes)
+    system = read_surroundings(files, parse_cpuinfo(files.text("/proc/cpuinfo")).flags, notes)
+    same = ours or not files.live
     if gpus is None:
         found = Gpus(notes=("gpus: n/a, a captured machine's GPUs come from a GPU document (--gpus FILE)",))
     else:
         # The document may be of another machine than the files: then they have nothing to say of its GPUs.
-        same = ours or not files.live
         found = gpus_from_document(gpus, _system(files) if same else NO_SYSTEM)
-        if same and not (found.gpus or found.hidden):
-            notes.extend(pci_display_notes(files))
-    return Machine(cpu, numa, memory, found.gpus, found.hidden, found.driver, limits, (*notes, *found.notes))
+    answers = bool(found.gpus or found.hidden)
+    asked = gpus is not None and same
+    devices = read_accelerators(files, nvidia_answers=answers, notes=notes) if asked else ()
+    return Machine(
+        cpu=cpu,
+        numa=numa,
+        memory=memory,
+        gpus=found.gpus,
+        gpus_hidden=found.hidden,
+        driver=found.driver,
+        limits=limits,
+        accelerators=devices,
+        disks=read_disks(files, folders, notes) if folders else (),
+        system=system,
+        notes=(*notes, *found.notes),
+    )
 
 
 def _system(files: SystemFiles) -> System:

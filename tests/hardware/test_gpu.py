@@ -211,7 +211,7 @@ def test_display_devices_that_nothing_here_uses_are_named(sysroot: Build) -> Non
         devices[f"/sys/bus/pci/devices/0000:{slot}:00.0/class"] = f"{kind}\n"
     machine = machine_from_files(SystemFiles(sysroot(devices)), {"driver": {"error": "LIBRARY_NOT_FOUND"}})
     assert machine.gpus == ()
-    assert any("1 AMD display device(s)" in note for note in machine.notes)
+    assert any("1 AMD GPU(s)" in note for note in machine.notes)
     assert any(
         "1 NVIDIA device(s) on the PCI bus, but the driver does not answer" in note for note in machine.notes
     )

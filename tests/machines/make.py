@@ -107,9 +107,12 @@ def document(name: str) -> dict[str, Any]:
         root = write_files(Path(folder), machine_files(described))
         (root / "gpus.json").write_text(json.dumps(gpus), "utf-8")
         machine = read_machine(root, root / "gpus.json", environ={})
-    if amx is not None:  # files cannot tell, but the machine could
-        notes = tuple(note for note in machine.notes if "kernel grants AMX" not in note)
-        machine = replace(machine, cpu=replace(machine.cpu, amx_usable=amx), notes=notes)
+    # What files cannot tell, but the machine could.
+    cpu = machine.cpu if amx is None else replace(machine.cpu, amx_usable=amx)
+    notes = tuple(note for note in machine.notes if "only be asked on the machine" not in note)
+    machine = replace(
+        machine, cpu=cpu, numa=replace(machine.numa, policy_allowed=name != "container-2-cores"), notes=notes
+    )
     return machine.to_json()
 
 
