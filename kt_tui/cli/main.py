@@ -13,6 +13,7 @@ from kt_tui.errors import KtError
 # name -> one line of help. The module kt_tui.cli.NAME has add_arguments(parser) and run(arguments) -> int.
 COMMANDS = {
     "hardware": "show what this machine is and what of it may be used",
+    "doctor": "check this machine and its software, with what mends each finding",
     "models": "list, inspect and prepare models",
     "plan": "work out a launch: parameters with their origin, memory, warnings",
     "run": "launch an engine in the foreground",

@@ -61,6 +61,7 @@ def test_any_damage_is_shown(seed: int, share: float, ways: list[str]) -> None:
         arguments = ["--sysroot", str(root), "--gpus", str(root / "gpus.json")]
         with redirect_stdout(StringIO()) as words:
             assert main(["hardware", *arguments]) == 0
+            assert main(["doctor", *arguments]) in (0, 1)
         with redirect_stdout(StringIO()) as printed:
             assert main(["hardware", "--json", *arguments]) == 0
     document = json.loads(printed.getvalue())

@@ -39,9 +39,10 @@ def test_a_folder_is_measured(tmp_path: Path) -> None:
     (tmp_path / "weights").write_bytes(b"x" * (2 * BLOCK))
     (tmp_path / "small").write_bytes(b"x")
     try:
-        assert measure_read(tmp_path, 1.0) > 1 << 20
-    except KtError as error:  # a file system without such reads says so
-        assert "past the page cache" in str(error)
+        speed = measure_read(tmp_path, 1.0)
+    except KtError:
+        pytest.skip("this file system does not read past the page cache")
+    assert speed > 1 << 20
 
 
 @pytest.mark.parametrize("name", ["nowhere", "empty"])
