@@ -21,6 +21,7 @@ import platform
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -62,10 +63,20 @@ def median_seconds(call: Call, budget: float) -> float:
     return float(np.median(times))
 
 
+@cache
+def read_bytes() -> int:
+    """How much to read for the bandwidth of the memory: several times the last-level cache."""
+    largest = 0
+    for size in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        digits = size.read_text("ascii").strip().rstrip("K")
+        largest = max(largest, int(digits) * 1024 if digits.isdecimal() else 0)
+    return max(1 << 28, 4 * largest)
+
+
 def limit_of(team: Team, tokens: int, fmt: str, mode: str) -> float:
     """What the machine can do at best, per second."""
     if tokens <= SMALL_BATCH:
-        return team.read_bandwidth(1 << 28, 3)
+        return team.read_bandwidth(read_bytes(), 3)
     if mode == "fast" and fmt in INTEGERS:
         return team.int8_peak(seconds=0.05)
     return max(team.fma_peak(seconds=0.05), team.fma_peak(bf16=True, seconds=0.05))
