@@ -52,7 +52,17 @@ def machine_rows(machine: Machine, snapshot: Snapshot | None) -> list[tuple[str,
     else:
         rows.append(("NUMA", "one node: all memory is equally near"))
     rows.extend(_gpus(machine))
+    rows.extend(_findings(machine))
     return rows
+
+
+def _findings(machine: Machine) -> list[tuple[str, str | Content]]:
+    """How much the doctor has to say, if anything."""
+    from kt_tui.hardware.checks import count_findings
+
+    errors, warnings = count_findings(machine)
+    counts = [plural(count, word) for count, word in ((errors, "error"), (warnings, "warning")) if count]
+    return [("Doctor", f"{', '.join(counts)}: see kt-tui doctor")] if counts else []
 
 
 def _cores(machine: Machine) -> str:

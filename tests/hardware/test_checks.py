@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kt_tui.hardware import Machine, machine_from_json
-from kt_tui.hardware.checks import Check, Context, run_checks
+from kt_tui.hardware.checks import Check, Context, Status, count_findings, run_checks
 from kt_tui.hardware.checks.software import Software, check_software, find_software, last_error
 from kt_tui.hardware.machine import Cpu, Driver, Gpu, HugePages, Limits, Memory, Numa, NumaNode, ResourceLimit
 from kt_tui.hardware.methods import METHODS, method_support
@@ -333,3 +333,10 @@ def test_terminals(terminal: Any, environ: dict[str, str], status: str, part: st
     found = verdicts(Machine(), Context(terminal=terminal, environ=environ, port=0))["terminal"]
     assert found.status == status
     assert part in found.evidence
+
+
+def test_findings_are_counted_as_they_are_listed() -> None:
+    for path in FOLDER.glob("*.json"):
+        machine = stored(path.stem)
+        found = [check.status for check in run_checks(machine, ELSEWHERE)]
+        assert count_findings(machine) == (found.count(Status.ERROR), found.count(Status.WARNING))

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kt_tui.hardware.machine import Limits, Machine, Memory
 from kt_tui.monitor.snapshot import CpuSample, EngineFigures, GpuSample, MemorySample, NodeSample
 from kt_tui.supervise.types import EngineState, EngineStatus
 from kt_tui.ui.alerts import alerts
 from kt_tui.ui.app import KtApp
 from kt_tui.ui.figures import duration, ids, rate, sentence, size, stopped
+from kt_tui.ui.machine_text import machine_rows
 from kt_tui.ui.monitor_text import gpu_content, memory_content, node_content
 from kt_tui.ui.widgets.bars import cells_of
 from kt_tui.ui.widgets.corestrip import CoreStrip
 from kt_tui.ui.widgets.graph import Graph, braille_rows, nice_ceiling
-from tests.ui.panel_helpers import BUSY, GIB, PanelServices, settled, snapshot, wait_until
+from tests.ui.panel_helpers import BUSY, GIB, MACHINE, PanelServices, settled, snapshot, wait_until
 
 
 @pytest.mark.parametrize(
@@ -202,3 +205,18 @@ async def test_the_monitor_draws_nothing_while_hidden_and_nothing_twice(
         services.sampler.publish(snapshot(at=1002.0, cpu=CpuSample(1.0, (1.0,) * 8), **BUSY))
         await pilot.pause()
         assert drawn == []
+
+
+@pytest.mark.parametrize(
+    ("machine", "shown"),
+    [
+        (MACHINE, None),
+        (replace(MACHINE, memory=Memory(total=64 * GIB, available=GIB)), "1 error: see kt-tui doctor"),
+        (
+            replace(MACHINE, memory=Memory(64 * GIB, available=9 * GIB), limits=Limits(shm_size=1)),
+            "2 warnings: see kt-tui doctor",
+        ),
+    ],
+)
+def test_home_counts_what_the_doctor_finds(machine: Machine, shown: str | None) -> None:
+    assert dict(machine_rows(machine, None)).get("Doctor") == shown

@@ -10,7 +10,7 @@ from kt_tui.hardware.checks.system import check_system
 from kt_tui.hardware.checks.verdict import Check, Context, Status
 from kt_tui.hardware.machine import Machine
 
-__all__ = ["Check", "Context", "Status", "run_checks"]
+__all__ = ["Check", "Context", "Status", "count_findings", "run_checks"]
 
 _WORST_FIRST = list(Status)
 
@@ -26,3 +26,12 @@ def run_checks(machine: Machine, context: Context) -> tuple[Check, ...]:
         *check_system(machine, context),
     ]
     return tuple(sorted(found, key=lambda check: _WORST_FIRST.index(check.status)))
+
+
+def count_findings(machine: Machine) -> tuple[int, int]:
+    """Errors and warnings that the machine alone gives, without a look at software, port or terminal."""
+    found = [*check_cpu(machine), *check_memory(machine), *check_gpus(machine, None, None, here=False)]
+    return (
+        sum(check.status is Status.ERROR for check in found),
+        sum(check.status is Status.WARNING for check in found),
+    )
