@@ -61,9 +61,12 @@ def _context(arguments: argparse.Namespace) -> Context:
     from kt_tui.config import load_config
     from kt_tui.hardware.checks import Context
     from kt_tui.paths import user_paths
+    from kt_tui.supervise.records import running_engines
 
-    config = load_config(user_paths(os.environ), os.environ)
+    paths = user_paths(os.environ)
+    config = load_config(paths, os.environ)
     host, port = config.get("server.host"), config.get("server.port")
+    ours = [one.model for one in running_engines(paths) if one.port == port]
     size = shutil.get_terminal_size()
     return Context(
         here=arguments.sysroot is None,
@@ -72,6 +75,7 @@ def _context(arguments: argparse.Namespace) -> Context:
         environ=dict(os.environ),
         python=arguments.python,
         deep=arguments.deep,
+        running=ours[0] if ours else None,
         terminal=(size.columns, size.lines) if sys.stdout.isatty() else None,
     )
 

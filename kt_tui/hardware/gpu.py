@@ -260,6 +260,6 @@ def _driver(value: Any, module_version: str | None, notes: list[str]) -> Driver:
         if module_version and error == "LIB_RM_VERSION_MISMATCH":
             sentence += f" (loaded module: {module_version})"
         notes.append(f"gpus: {sentence}")
-        return Driver(version=module_version, error=error[:80])
+        return Driver(version=module_version, error=error[:80], module=module_version)
     fields = _Fields(value)
-    return Driver(fields.text("version", "version"), fields.text("cuda", "cuda"))
+    return Driver(fields.text("version", "version"), fields.text("cuda", "cuda"), module=module_version)

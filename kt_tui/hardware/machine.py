@@ -78,7 +78,8 @@ class NumaNode:
     """One NUMA node.
 
     Attributes:
-        kind: ``cpu+memory``, ``cpu only`` or ``memory only`` (CXL, persistent or GPU memory).
+        kind: ``cpu+memory``, ``cpu only``, ``memory only`` (CXL, persistent memory) or ``gpu memory`` (a GPU's own,
+            which the kernel of a coherent machine shows as a node).
         usable: Whether this process may run on it (or, without CPUs, take memory from it).
         reason: Why it is not usable; ``None`` if it is.
         usable_cpus: Those of ``cpus`` that this process may run on.
@@ -221,11 +222,15 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Driver:
-    """The NVIDIA driver: versions, or the error that its library gave."""
+    """The NVIDIA driver: version of its library, CUDA release that it does, or the error that the library gave.
+
+    ``module`` is the version of the kernel module that is loaded.
+    """
 
     version: str | None = None
     cuda: str | None = None
     error: str | None = None
+    module: str | None = None
 
 
 @dataclass(frozen=True)

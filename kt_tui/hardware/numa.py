@@ -6,9 +6,10 @@ import ctypes
 import errno
 import platform
 import re
+from dataclasses import replace
 
 from kt_tui.hardware.files import SystemFiles, parse_cpu_list, whole_number
-from kt_tui.hardware.machine import Cpu, Limits, Memory, Numa, NumaNode
+from kt_tui.hardware.machine import Cpu, Gpu, Limits, Memory, Numa, NumaNode
 from kt_tui.hardware.memory import parse_meminfo
 
 SYSFS = "/sys/devices/system/node"
@@ -40,6 +41,45 @@ def read_numa(files: SystemFiles, cpu: Cpu, memory: Memory, limits: Limits, note
     allowed = limits.memory_nodes if limits.memory_nodes is not None else limits.cgroup.memory_nodes
     nodes = tuple(_node(files, number, cpu, allowed, notes) for number in ids)
     return Numa(nodes, False, balancing, allowed_policy)
+
+
+def mark_gpu_memory(numa: Numa, gpus: tuple[Gpu, ...], notes: list[str]) -> Numa:
+    """The nodes, those that are a GPU's own memory (on Grace) marked as such: nothing of the host belongs there."""
+    sizes = [gpu.memory_total for gpu in gpus if gpu.memory_total]
+    nodes = []
+    for node in numa.nodes:
+        near = [s for s in sizes if node.memory_total and abs(s - node.memory_total) * 10 < s]
+        if node.kind == "memory only" and near:
+            sizes.remove(near[0])
+            notes.append(f"numa: node {node.id} is a GPU's own memory; it does not count as main memory")
+            nodes.append(replace(node, kind="gpu memory", usable=False, reason="a GPU's own memory"))
+        else:
+            nodes.append(node)
+    return replace(numa, nodes=tuple(nodes))
+
+
+def without_gpu_memory(files: SystemFiles, memory: Memory, numa: Numa) -> Memory:
+    """Main memory less what the kernel counts of the GPUs' own."""
+    for node in numa.nodes:
+        if node.kind != "gpu memory":
+            continue
+        info = parse_meminfo(files.text(f"{SYSFS}/node{node.id}/meminfo"))
+        total, free = info.get("MemTotal", 0), info.get("MemFree", 0)
+        host = _less(memory.available_host, free)
+        bounded = host if memory.available == memory.available_host else memory.available
+        memory = replace(
+            memory,
+            total=_less(memory.total, total),
+            free=_less(memory.free, free),
+            used=_less(memory.used, total - free),
+            available=bounded if host is None or bounded is None else min(bounded, host),
+            available_host=host,
+        )
+    return memory
+
+
+def _less(value: int | None, part: int) -> int | None:
+    return None if value is None else max(0, value - part)
 
 
 def policy_permission() -> bool | None:

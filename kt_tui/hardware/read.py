@@ -17,7 +17,7 @@ from kt_tui.hardware.gpu import NO_SYSTEM, Gpus, System, gpus_from_document, loa
 from kt_tui.hardware.limits import read_limits
 from kt_tui.hardware.machine import Machine
 from kt_tui.hardware.memory import read_memory
-from kt_tui.hardware.numa import read_numa
+from kt_tui.hardware.numa import mark_gpu_memory, read_numa, without_gpu_memory
 from kt_tui.hardware.nvml import ENVIRONMENT, gpu_document
 from kt_tui.hardware.pci import kernel_module_version, pci_numa_node
 from kt_tui.hardware.surroundings import read_accelerators, read_surroundings
@@ -57,7 +57,7 @@ def refresh_memory(machine: Machine) -> Machine:
     """The same machine with its memory read anew: what is available changes by the second, the rest does not."""
     files, notes = SystemFiles(), list[str]()
     _, usage = read_control_group(files)
-    return replace(machine, memory=read_memory(files, usage, notes))
+    return replace(machine, memory=without_gpu_memory(files, read_memory(files, usage, notes), machine.numa))
 
 
 def machine_from_files(
@@ -84,6 +84,9 @@ def machine_from_files(
     else:
         # The document may be of another machine than the files: then they have nothing to say of its GPUs.
         found = gpus_from_document(gpus, _system(files) if same else NO_SYSTEM)
+    if same:
+        numa = mark_gpu_memory(numa, (*found.gpus, *found.hidden), notes)
+        memory = without_gpu_memory(files, memory, numa)
     answers = bool(found.gpus or found.hidden)
     asked = gpus is not None and same
     devices = read_accelerators(files, nvidia_answers=answers, notes=notes) if asked else ()

@@ -169,6 +169,7 @@ NVIDIA = (Accelerator("GPU", "NVIDIA", "0000:01:00.0", "the NVIDIA driver does n
         (Driver(error="LIBRARY_NOT_FOUND"), (), "skipped", ""),
         (Driver(error="NO_PERMISSION"), (), "error", "usermod"),
         (Driver("580.65", "13.0"), NVIDIA, "error", "nvidia-smi"),
+        (Driver("x", error="SOMETHING_NEW"), (), "error", "install"),
         (Driver(), (), "skipped", ""),
     ],
 )
@@ -340,3 +341,19 @@ def test_findings_are_counted_as_they_are_listed() -> None:
         machine = stored(path.stem)
         found = [check.status for check in run_checks(machine, ELSEWHERE)]
         assert count_findings(machine) == (found.count(Status.ERROR), found.count(Status.WARNING))
+
+
+@pytest.mark.parametrize(
+    ("library", "module", "status"),
+    [("580.65", "580.65", "ok"), ("580.65", "575.51", "warning"), ("580.65", None, "ok")],
+)
+def test_a_library_beside_another_module(library: str, module: str | None, status: str) -> None:
+    machine = Machine(
+        gpus=(Gpu(0, name="card", memory_total=GIB),), driver=Driver(library, "13.0", module=module)
+    )
+    assert verdicts(machine)["gpu-driver"].status == status
+
+
+def test_our_own_engine_may_hold_the_port() -> None:
+    found = verdicts(Machine(), Context(running="demo", port=30001))["port"]
+    assert (found.status, "demo" in found.evidence) == ("ok", True)

@@ -444,3 +444,19 @@ def test_processes_of_a_file_are_nobodys_here(show: Show, processes: Any) -> Non
 def test_unequal_cards_are_told(show: Show, sizes: tuple[int, ...], told: bool) -> None:
     document = show(PLAIN, gpus=cards(*(card(n, gib) for n, gib in enumerate(sizes))))
     assert noted(document, f"counts as its smallest, {min(sizes)}.0 GiB") is told
+
+
+@pytest.mark.parametrize(
+    ("node", "gib", "kind", "total"), [(96, 96, "gpu memory", 480), (256, 96, "memory only", 736)]
+)
+def test_a_gpus_own_memory_is_no_main_memory(show: Show, node: int, gib: int, kind: str, total: int) -> None:
+    machine = Described(
+        "", NEOVERSE_V2, 1, 8, 1, 480 * GIB, 400 * GIB, arch="aarch64", memory_nodes=(node * GIB,)
+    )
+    document = show(machine, gpus=cards(card(0, gib)))
+    assert [row["kind"] for row in document["numa"]["nodes"]] == ["cpu+memory", kind]
+    memory = document["memory"]
+    assert memory["total"] // GIB == total
+    assert memory["free"] // GIB == total - 80
+    assert memory["available"] <= memory["total"]
+    assert memory["used"] + memory["free"] + memory["page_cache"] == memory["total"]

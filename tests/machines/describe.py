@@ -62,7 +62,7 @@ def machine_files(it: Described) -> dict[str, str]:
         "30 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n",
         "/proc/sys/kernel/numa_balancing": "1\n" if it.sockets > 1 else "0\n",
         "/sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
-        "/proc/meminfo": _meminfo(it.memory + sum(it.memory_nodes), it.free, it.swap),
+        "/proc/meminfo": _meminfo(it.memory + sum(it.memory_nodes), it.free + sum(it.memory_nodes), it.swap),
         "/sys/devices/system/cpu/online": f"0-{it.total_cores * it.threads - 1}\n",
     }
     files["/proc/cpuinfo"] = "\n".join(_block(it, cpu) for cpu in range(it.total_cores * it.threads))

@@ -17,7 +17,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "xeon-6454s-4090d-1tb": {"cores": 64, "logical": 128, "pools": 2, "gpus": 1, "amx": True, "gib": 1007},
     "desktop-5090-256gb": {"cores": 16, "logical": 32, "pools": 1, "gpus": 1, "amx": False, "gib": 251},
     "container-2-cores": {"cores": 2, "logical": 2, "pools": 1, "gpus": 0, "amx": False, "gib": 503},
-    "grace-gh200": {"cores": 72, "logical": 72, "pools": 1, "gpus": 1, "amx": False, "gib": 576},
+    "grace-gh200": {"cores": 72, "logical": 72, "pools": 1, "gpus": 1, "amx": False, "gib": 480},
 }
 
 

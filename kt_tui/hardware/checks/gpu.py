@@ -70,10 +70,10 @@ def _driver(machine: Machine) -> Check:
             f"GPU {gpu.index}: {next(iter(gpu.unavailable.values()), 'no answer')}" for gpu in lost
         )
         return error("gpu-driver", names, "sudo nvidia-smi -r, or reboot; look at sudo dmesg | grep -i xid")
-    return ok(
-        "gpu-driver",
-        f"driver {driver.version or 'n/a'}, library and module agree, CUDA {driver.cuda or 'n/a'}",
-    )
+    facts = f"library {driver.version or 'n/a'}, kernel module {driver.module or 'n/a'}, CUDA {driver.cuda or 'n/a'}"
+    if driver.version and driver.module and driver.version != driver.module:
+        return warning("gpu-driver", f"{facts}: the library and the loaded module differ", "sudo reboot")
+    return ok("gpu-driver", facts)
 
 
 def _visible(machine: Machine) -> Check:

@@ -22,6 +22,8 @@ def check_system(machine: Machine, context: Context) -> list[Check]:
 def _port(context: Context) -> Check:
     if not context.here:
         return skipped("port", "a captured machine's ports are not known")
+    if context.running is not None:
+        return ok("port", f"{context.host}:{context.port} is held by our own engine with {context.running}")
     problem = bind_problem(context.host, context.port)
     if problem is None:
         return ok("port", f"{context.host}:{context.port} is free")

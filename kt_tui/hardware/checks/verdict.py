@@ -48,6 +48,7 @@ class Context:
         python: Interpreter with sglang in it.
         deep: Whether checks that take many seconds run too.
         terminal: Columns and lines; None when the output is no terminal.
+        running: Model of our own engine that holds the port; None if none does.
     """
 
     here: bool = True
@@ -57,6 +58,7 @@ class Context:
     python: Path | None = None
     deep: bool = False
     terminal: tuple[int, int] | None = None
+    running: str | None = None
 
 
 def ok(name: str, evidence: str) -> Check:
