@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from kt_tui.catalog.shape import ModelShape
 from kt_tui.errors import KtError
 
 
@@ -50,6 +52,11 @@ class ModelEntry:
         served_name: Name under which an engine should serve it.
         defaults: The model's own launch parameters (option name without dashes -> value).
         notes: Facts for a user who is about to run it.
+        repo: Its home on the model hub; empty when it has none.
+        parameters: Published number of parameters; None when unknown.
+        shape: Its dimensions as the catalogue knows them; None when they are not known for certain.
+        formats: How ``experts`` and ``other`` weights are stored, by the names of `kt_tui.catalog.shape.BITS`.
+        limits: Largest useful value of a launch option.
     """
 
     name: str
@@ -68,6 +75,11 @@ class ModelEntry:
     served_name: str = ""
     defaults: Mapping[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    repo: str = ""
+    parameters: int | None = None
+    shape: ModelShape | None = None
+    formats: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def runnable(self) -> bool:
@@ -89,6 +101,11 @@ class ModelEntry:
             "preparable": self.preparable,
             "defaults": dict(self.defaults),
             "notes": list(self.notes),
+            "repo": self.repo or None,
+            "parameters": self.parameters,
+            "shape": None if self.shape is None else dataclasses.asdict(self.shape),
+            "formats": dict(self.formats),
+            "limits": dict(self.limits),
         }
 
 

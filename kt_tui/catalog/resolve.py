@@ -12,6 +12,7 @@ from kt_tui.catalog.entry import ModelEntry, ModelState, UnknownModel
 from kt_tui.catalog.inspect import Inspection, inspect_path
 from kt_tui.catalog.known import KnownModel, known_models
 from kt_tui.catalog.manifest import ManifestError, read_manifest, size_problems
+from kt_tui.catalog.shape import checkpoint_bytes
 from kt_tui.config import Config
 from kt_tui.paths import Paths
 
@@ -53,7 +54,9 @@ def find_model(name_or_path: str, paths: Paths, config: Config) -> ModelEntry:
     """
     wanted = name_or_path.strip()
     if _looks_like_path(wanted):
-        return _by_path(wanted)
+        there = Path(wanted).expanduser().exists()
+        homes = [] if there else [m for m in known_models(paths)[0] if m.repo.casefold() == wanted.casefold()]
+        return entry_of(homes[-1], paths) if len(homes) == 1 else _by_path(wanted)
     entries = list_models(paths, config)
     by_name = {name.casefold(): entry for entry in entries for name in (*entry.aliases, entry.name)}
     folded = wanted.casefold()
@@ -68,7 +71,7 @@ def find_model(name_or_path: str, paths: Paths, config: Config) -> ModelEntry:
     if wanted and Path(wanted).exists():
         return _by_path(wanted)
     near = tuple(
-        dict.fromkeys(by_name[n].name for n in difflib.get_close_matches(folded, by_name, n=3, cutoff=0.5))
+        dict.fromkeys(by_name[n].name for n in difflib.get_close_matches(folded, by_name, n=3, cutoff=0.6))
     )
     hint = f"did you mean {_either(near)}?" if near else "kt-tui models lists those there are"
     raise UnknownModel(f"there is no model {_shown(wanted)}; {hint}", near)
@@ -80,12 +83,17 @@ def entry_of(model: KnownModel, paths: Paths) -> ModelEntry:
         name=model.name,
         aliases=model.aliases,
         format=model.format,
-        bytes=model.bytes,
+        bytes=model.bytes or (checkpoint_bytes(model.shape, model.formats) if model.shape else None),
         family=model.family,
         description=model.description,
         served_name=model.name,
         defaults=model.defaults,
         notes=model.notes,
+        repo=model.repo,
+        parameters=model.parameters,
+        shape=model.shape,
+        formats=model.formats,
+        limits=model.limits,
     )
     if model.builder is not None:
         return _built(entry, paths.models / model.name, model.builder.recipe)
