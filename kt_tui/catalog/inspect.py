@@ -23,6 +23,13 @@ from kt_tui.tomlfile import reason
 
 _MAX_JSON = 16 << 20
 _SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
+_POSITIVE = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "vocab_size",
+    "max_position_embeddings",
+)
 _LABELS = {"F8_E4M3": "fp8", "BF16": "bf16", "F16": "fp16", "F32": "fp32", "U8": "packed", "I32": "packed"}
 
 
@@ -149,6 +156,10 @@ def _config(folder: Path, names: Sequence[str], missing: list[str], wrong: list[
     except (ValueError, RecursionError) as error:
         wrong.append(f"{path} is not valid JSON ({str(error)[:120]}); fetch it again")
         return {}
+    for key in _POSITIVE:
+        value = document.get(key)
+        if isinstance(value, int | float) and value <= 0:
+            wrong.append(f"{path} says {key}={value}, which makes no sense; fetch it again")
     return document
 
 

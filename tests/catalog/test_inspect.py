@@ -93,6 +93,16 @@ def test_a_damaged_configuration_is_wrong(checkpoint: Path, text: str) -> None:
     assert "config.json is not valid JSON" in found.problems[0]
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("hidden_size", 0), ("num_hidden_layers", -3), ("vocab_size", False)]
+)
+def test_an_impossible_configuration_is_wrong(checkpoint: Path, key: str, value: int) -> None:
+    (checkpoint / "config.json").write_text(json.dumps({"model_type": "minimax_m2", key: value}))
+    found = inspect_path(checkpoint)
+    assert found.state is ModelState.WRONG
+    assert f"config.json says {key}={value}, which makes no sense" in found.problems[0]
+
+
 def test_a_missing_configuration_is_incomplete(checkpoint: Path) -> None:
     (checkpoint / "config.json").unlink()
     assert inspect_path(checkpoint).problems == (f"{checkpoint} lacks config.json; fetch the model again",)
