@@ -31,6 +31,16 @@ def test_show(kt: Kt) -> None:
     assert "known" in text
 
 
+def test_a_published_model_is_shown_with_what_is_known_before_it_is_here(kt: Kt) -> None:
+    text = kt("models", "show", "M2.1").out
+    assert "MiniMaxAI/MiniMax-M2.1" in text
+    assert "largest --tensor-parallel-size 4" in text
+    document = kt("models", "show", "m2.1", "--json").json
+    assert document["shape"]["layers"] == 62
+    assert document["limits"] == {"tensor-parallel-size": 4}
+    assert (document["state"], document["path"]) == ("known", None)
+
+
 def test_names_and_texts_of_others_cannot_steer_the_terminal(kt: Kt, kt_paths: Paths) -> None:
     kt_paths.config.mkdir(parents=True)
     kt_paths.models_file.write_text(
