@@ -197,7 +197,7 @@ def one_case(
     case.call(0)
     rounds: list[list[float]] = []
     for number in range(ROUNDS):
-        limit = limit_of(layer.team, case)
+        limit = limit_of(layer.team, tokens, case.format, mode)
         each = [median_seconds(case.call, budget)]
         if peer:
             each.append(float(peer.ask(case=str(folder / "case.npz"), seconds=budget)["seconds"]))
