@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from kt_tui.errors import UsageError
-from kt_tui.paths import Paths, shipped
+from kt_tui.paths import Paths, path_notes, shipped
 from kt_tui.settings import (
     KEYS,
     LAUNCH,
     Key,
-    is_secret,
     known_key,
     normal,
     parse_text,
     problem_of,
     suggestion,
 )
-from kt_tui.tomlfile import FileError, edit_toml, locate, parse, read_text, write_protection
+from kt_tui.tomlfile import FileError, edit_toml, locate, open_secret, parse, read_text, write_protection
 
 SHIPPED_NAME = "config.toml"
 
@@ -105,8 +104,11 @@ def load_config(paths: Paths, environ: Mapping[str, str]) -> Config:
         problem_text = _take(settings, name, value)
         if problem_text:
             notes.append(f"{_where(path, text or '', name)}: {problem_text}")
+    if exposed := open_secret(path, document):
+        notes.append(exposed)
     for key in KEYS:
         _take_variable(settings, notes, key, environ)
+    notes += path_notes(environ)
     return Config(path, settings, tuple(notes), read_only)
 
 
@@ -124,12 +126,7 @@ def set_value(paths: Paths, key: str, text: str) -> object:
     """
     entry = known_key(key)
     value = parse_text(entry, text)
-    edit_toml(
-        paths.config_file,
-        lambda document: _assign(document, key, value),
-        template=default_text(),
-        private=is_secret(key),
-    )
+    edit_toml(paths.config_file, lambda document: _assign(document, key, value), template=default_text())
     return normal(entry, value)
 
 

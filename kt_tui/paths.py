@@ -74,6 +74,18 @@ def user_paths(environ: Mapping[str, str]) -> Paths:
     )
 
 
+def path_notes(environ: Mapping[str, str]) -> list[str]:
+    """Variables that name a folder and are not followed, one sentence each."""
+    if environ.get("KT_TUI_HOME"):
+        return []
+    names = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
+    return [
+        f"the variable {name} is not used: {value!r} is no absolute path, as the XDG specification asks for"
+        for name in names
+        if (value := environ.get(name, "")).strip() and not Path(value).is_absolute()
+    ]
+
+
 def shipped(name: str) -> Path:
     """A file or folder shipped with kt-tui (``themes``, ``config.toml``).
 

@@ -142,6 +142,12 @@ class Services:
         set_value(self.paths, key, text)
         self.config = load_config(self.paths, self.environ)
 
+    def launch_notes(self) -> list[str]:
+        """What is wrong with the launch options of the user's settings, one sentence each. Blocking."""
+        from kt_tui.launch.configured import launch_notes
+
+        return launch_notes(self.config)
+
     def list_models(self) -> list[ModelEntry]:
         """The catalogue. Blocking."""
         from kt_tui.catalog import list_models

@@ -14,7 +14,6 @@ LAUNCH = "launch."
 """Keys that begin so set a launch option for every launch; `kt_tui.launch` knows which there are."""
 
 MAX_TEXT = 100_000
-_SECRET_WORDS = ("key", "token", "secret", "password")
 
 
 class Kind(StrEnum):
@@ -150,12 +149,6 @@ def parse_text(key: Key, text: str) -> object:
     if problem := problem_of(key, value):
         raise UsageError(problem)
     return value
-
-
-def is_secret(name: str) -> bool:
-    """Whether a setting or option holds a secret, going by its name (``launch.api-key``)."""
-    words = name.lower().replace("-", "_").replace(".", "_").split("_")
-    return words[-1] in _SECRET_WORDS
 
 
 def _literal(text: str) -> object | None:

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import os
 import re
+import shlex
 import stat
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
 from kt_tui.errors import KtError
+from kt_tui.secret import holds_secret
 
 MAX_BYTES = 4 << 20
 LOCK_SECONDS = 10.0
@@ -92,14 +95,22 @@ def read_toml(path: Path) -> dict[str, Any]:
     return {} if text is None else parse(text, path)
 
 
-def edit_toml(path: Path, change: Change, *, template: str = "", private: bool = False) -> None:
+def edit_toml(
+    path: Path,
+    change: Change,
+    *,
+    template: str = "",
+    backup: Callable[[Mapping[str, Any]], str] | None = None,
+) -> None:
     """Apply ``change`` to a file and put the result in its place.
+
+    A new file is private (mode 0600), and one that holds a secret becomes so; others keep their mode.
 
     Args:
         path: The file; a symbolic link stays one, and what it points to is changed.
         change: See `Change`. What it raises is passed on, and nothing is written.
         template: Text to start from when there is no file.
-        private: Take reading rights from others, for a file that holds a secret. New files are always private.
+        backup: From what the file held: ending of a copy to keep beside it, unless there is one; empty for none.
 
     Raises:
         FileError: It cannot be read or written, or is write-protected.
@@ -114,12 +125,17 @@ def edit_toml(path: Path, change: Change, *, template: str = "", private: bool =
             found = read_text(target)
             text = template if found is None else found
             wanted = parse(text, path)
+            ending = backup(wanted) if backup is not None and found is not None else ""
             change(wanted)
+            private = holds_secret(wanted)
             document = tomlkit.parse(text.removeprefix(_BOM))
             change(document)
             changed = _in_style_of(text, tomlkit.dumps(document))
             if not _same(parse(changed, path), wanted):
                 raise FileError(f"{path} has a layout that cannot be changed safely; edit it by hand")
+            copy = target.with_name(target.name + ending)
+            if ending and found is not None and changed != found and not copy.exists():
+                replace_file(copy, found.encode(), private=True)
             if changed != found or (private and target.stat().st_mode & ~PRIVATE & 0o777):
                 replace_file(target, changed.encode(), private=private)
     except OSError as error:
@@ -164,7 +180,7 @@ def replace_file(target: Path, data: bytes, *, private: bool) -> None:
     if problem := write_protection(target):
         raise FileError(f"cannot save {target}: {problem}")
     # Only a killed writer leaves one of these, and none is alive while we hold the lock.
-    for leftover in target.parent.glob(f".{target.name}.*.tmp"):
+    for leftover in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
         leftover.unlink(missing_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     temporary = Path(name)
@@ -211,6 +227,17 @@ def write_protection(path: Path) -> str | None:
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return None if _allowed(folder, os.W_OK | os.X_OK) else f"the folder {folder} is not writable"
+
+
+def open_secret(path: Path, document: Mapping[str, Any]) -> str | None:
+    """The sentence that a file holds a secret which others may read; None when that is not so."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return None
+    if not mode & 0o077 or not holds_secret(document):
+        return None
+    return f"{path} holds a secret, and others may read it; close it with: chmod 600 {shlex.quote(str(path))}"
 
 
 def _allowed(path: Path, mode: int) -> bool:

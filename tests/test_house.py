@@ -23,7 +23,7 @@ ROWS = [
     {"config"},
     {"settings"},
     {"tomlfile", "net", "processes"},
-    {"paths", "text"},
+    {"paths", "secret", "text"},
     {"errors", "__init__"},
 ]
 ENGINE_FOR_ALL = {"engine.budget", "engine.errors", "engine.gguf_header"}  # the standard library only

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 
 from kt_tui.cli.actions import Actions, print_json, run_action
+from kt_tui.cli.setting_checks import checked
 from kt_tui.config import Config, Setting, default_text, load_config, set_value, unset_value
 from kt_tui.errors import KtError, UsageError
+from kt_tui.launch.configured import launch_notes
 from kt_tui.paths import Paths, user_paths
-from kt_tui.settings import BY_NAME, KEYS, LAUNCH, is_secret, known_key
+from kt_tui.secret import MASK, is_secret
+from kt_tui.settings import BY_NAME, KEYS, known_key
 from kt_tui.text import one_line
 from kt_tui.tomlfile import edit_toml
-
-MASK = "(hidden)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _load() -> tuple[Paths, Config]:
     paths = user_paths(os.environ)
-    return paths, load_config(paths, os.environ)
+    config = load_config(paths, os.environ)
+    return paths, replace(config, notes=(*config.notes, *launch_notes(config)))
 
 
 def _public(key: str, setting: Setting) -> object:
@@ -66,12 +68,21 @@ def _show(arguments: argparse.Namespace) -> int:
     values = {key: (_public(key, setting), setting.origin) for key, setting in config.settings.items()}
     if arguments.json:
         rows = {key: {"value": value, "origin": origin} for key, (value, origin) in values.items()}
-        print_json({"path": str(config.path), "values": rows, "notes": list(config.notes)})
+        print_json(
+            {
+                "path": str(config.path),
+                "values": rows,
+                "notes": list(config.notes),
+                "read_only": config.read_only,
+            }
+        )
         return 0
     width = max(map(len, values))
     for key, (value, origin) in values.items():
         print(f"{one_line(key):<{width}}  {one_line(_text(value), 120)}  ({origin})")
     _tell(config)
+    if config.read_only and not config.notes:
+        print(f"kt-tui: changes cannot be saved: {one_line(config.read_only, 400)}", file=sys.stderr)
     return 0
 
 
@@ -91,9 +102,7 @@ def _get(arguments: argparse.Namespace) -> int:
 
 def _set(arguments: argparse.Namespace) -> int:
     paths = user_paths(os.environ)
-    if arguments.key.startswith(LAUNCH):
-        check_launch_option(arguments.key, arguments.value)
-    value = set_value(paths, arguments.key, arguments.value)
+    value = set_value(paths, arguments.key, checked(arguments.key, arguments.value, paths))
     config = load_config(paths, os.environ)
     public = _public(arguments.key, Setting(value, "config"))
     if arguments.json:
@@ -137,36 +146,12 @@ def _edit(arguments: argparse.Namespace) -> int:
         code = subprocess.run(command, check=False).returncode
     except (OSError, ValueError) as error:
         raise KtError(f"cannot start the editor {editor!r}: {error}") from error
-    config = load_config(paths, os.environ)
+    _, config = _load()
     if arguments.json:
         print_json({"path": str(config.path), "notes": list(config.notes)})
     else:
         _tell(config)
     return 1 if code or config.notes else 0
-
-
-def check_launch_option(key: str, text: str) -> None:
-    """Raises `UsageError` when no launch option has that name, or the text is no value for it."""
-    from kt_tui.launch.schema import SCHEMA
-
-    known_key(key)
-    options = {parameter.config_key: parameter for parameter in SCHEMA}
-    by_option = {parameter.name: parameter.config_key for parameter in SCHEMA}
-    parameter = options.get(key)
-    if parameter is None:
-        name = key.removeprefix(LAUNCH)
-        if name in by_option:
-            raise UsageError(f"--{name} is set by {by_option[name]}, not by {key}")
-        near = difflib.get_close_matches(key, options, n=1)
-        raise UsageError(
-            f"there is no launch option --{name}" + (f"; did you mean {near[0]}?" if near else "")
-        )
-    try:
-        value = parameter.read(text)
-    except ValueError as error:
-        raise UsageError(f"{key}: {error}") from error
-    if problem := parameter.range_problem(value):
-        raise UsageError(problem)
 
 
 def _tell(config: Config) -> None:

@@ -103,6 +103,8 @@ class Keeper:
         mask = os.umask(0o177)
         try:
             self.listener.bind(path)
+        except OSError as error:  # which does not say where
+            raise OSError(error.errno, error.strerror, f"{self.base}.sock") from error
         finally:
             os.umask(mask)
         self.listener.listen(8)

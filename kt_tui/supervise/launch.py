@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kt_tui.paths import Paths
+from kt_tui.secret import MASK, masked_arguments
 from kt_tui.supervise import cleanup
 from kt_tui.supervise.records import is_locked, read_record, record_name
 from kt_tui.supervise.types import EngineError, EngineSpec
+from kt_tui.tomlfile import reason
 
 if TYPE_CHECKING:
     from kt_tui.launch.plan import LaunchPlan
@@ -40,24 +42,9 @@ def spec_from_plan(plan: LaunchPlan, api_key: str | None = None) -> EngineSpec:
     )
 
 
-_SECRET_WORDS = ("api-key", "token", "password", "secret")
-
-
 def public_argv(spec: EngineSpec) -> list[str]:
     """The arguments as a state file may hold them: values of options that carry secrets are blanked."""
-    shown: list[str] = []
-    hide_next = False
-    for word in spec.argv:
-        name, separator, _ = word.partition("=")
-        secret = name.startswith("-") and name.lstrip("-").replace("_", "-").endswith(_SECRET_WORDS)
-        if hide_next or (spec.api_key and spec.api_key in word):
-            shown.append("***")
-        elif secret and separator:
-            shown.append(f"{name}=***")
-        else:
-            shown.append(word)
-        hide_next = secret and not separator
-    return shown
+    return [MASK if spec.api_key and spec.api_key in word else word for word in masked_arguments(spec.argv)]
 
 
 def refuse_if_taken(paths: Paths, spec: EngineSpec) -> None:
@@ -85,7 +72,10 @@ def prepare_folders(paths: Paths, spec: EngineSpec) -> Path:
             folder.chmod(0o700)
         cleanup.prune_logs(paths.logs, LOGS_KEPT)
     except OSError as error:
-        raise EngineError(f"The folder for logs and state cannot be used: {error}.") from error
+        where = error.filename or paths.state
+        raise EngineError(
+            f"The engine cannot be started without a place for its log and state: {where}: {reason(error)}."
+        ) from error
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in spec.model)[:60].lstrip(".") or "engine"
     return paths.logs / f"{time.strftime('%Y%m%d-%H%M%S')}-{safe}-{spec.port}.log"
 

@@ -96,7 +96,12 @@ async def start_keeper(launch: Mapping[str, Any], errors: Path) -> tuple[KeeperL
         EngineError: The keeper or the engine's program cannot be started.
     """
     ours, theirs = socket.socketpair()
-    process = await asyncio.to_thread(_spawn, theirs, errors)
+    try:
+        process = await asyncio.to_thread(_spawn, theirs, errors)
+    except OSError as error:
+        ours.close()
+        where = f"{error.filename}: " if error.filename else ""
+        raise EngineError(f"The engine cannot be started: {where}{error.strerror or error}.") from error
     reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_LINE_LIMIT)
     link = KeeperLink(reader, writer, process)
     try:
@@ -124,8 +129,8 @@ def _refusal(event: Mapping[str, Any] | None, launch: Mapping[str, Any], errors:
         return (
             f"Another kt-tui is starting an engine on port {launch['port']}; stop it or choose another port."
         )
-    named = event.get("file") or launch["argv"][0]
-    return f"The engine cannot be started: {named}: {event.get('reason')}."
+    where = f"{event['file']}: " if event.get("file") else ""
+    return f"The engine cannot be started: {where}{event.get('reason')}."
 
 
 async def connect_keeper(folder: Path, name: str) -> tuple[KeeperLink, dict[str, Any]] | None:

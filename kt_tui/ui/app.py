@@ -133,6 +133,7 @@ class KtApp(Shell):
         sampler.start()
         self.read_machine()
         self.read_profiles()
+        self.launch_notes = tuple(await asyncio.to_thread(self.services.launch_notes))
         for problem in self.notes:
             self.say(problem, "warning")
         try:

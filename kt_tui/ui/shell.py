@@ -79,6 +79,8 @@ class Shell(App[int]):
         self._current_mode = first_mode
         self._screen_stacks = {first_mode: []}
         self.own_themes: tuple[str, ...] = ()
+        self.launch_notes: tuple[str, ...] = ()
+        self.not_saved: str | None = None  # why the last change of a setting lives in memory only
         self._theme_problems = self._register_themes()
         self.stylesheet = LastingStylesheet(variables=self.get_css_variables())  # of the theme just chosen
         read_alt_digits_as_alt()
@@ -108,7 +110,8 @@ class Shell(App[int]):
     @property
     def notes(self) -> tuple[str, ...]:
         """What is wrong with the user's files, one sentence each."""
-        return (*self.services.config.notes, *self._theme_problems)
+        unsaved = (f"not saved: {self.not_saved}",) if self.not_saved else ()
+        return (*self.services.config.notes, *self.launch_notes, *self._theme_problems, *unsaved)
 
     def say(self, text: str, severity: Severity = "information") -> None:
         """Tell the user something in passing. ``text`` is never read as markup."""
@@ -170,7 +173,10 @@ class Shell(App[int]):
         try:
             await asyncio.to_thread(self.services.set_config, "ui.theme", name)
         except KtError as error:
+            self.not_saved = f"the theme {name}: {error}"
             self.say(f"The theme is used now, but not saved: {error}", "warning")
+        else:
+            self.not_saved = None
 
     def action_choose_theme(self) -> None:
         """List the themes in the palette."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from textual.color import Color, ColorParseError
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 DEFAULT_THEME = "kt-dark"
 
@@ -55,6 +55,16 @@ class Themes:
 
     themes: tuple[Theme, ...]
     problems: tuple[str, ...] = ()
+
+
+def usable_themes(folders: Iterable[Path]) -> Themes:
+    """The themes of the folders, then those that come with Textual; and why others are left out."""
+    found = load_themes(folders)
+    own = {theme.name for theme in found.themes}
+    builtin = sorted(
+        (theme for name, theme in BUILTIN_THEMES.items() if name not in own), key=lambda t: t.name
+    )
+    return Themes((*found.themes, *builtin), found.problems)
 
 
 def variable_defaults(theme: Theme) -> dict[str, str]:

@@ -10,7 +10,8 @@ import pytest
 from kt_tui.config import Config, default_text, load_config, set_value, unset_value
 from kt_tui.errors import KtError, UsageError
 from kt_tui.paths import Paths, user_paths
-from kt_tui.settings import BY_NAME, KEYS, is_secret, parse_text, problem_of
+from kt_tui.secret import is_secret
+from kt_tui.settings import BY_NAME, KEYS, parse_text, problem_of
 from kt_tui.tomlfile import FileError, TomlError
 
 
@@ -215,7 +216,15 @@ def test_a_table_that_is_a_value_is_not_overwritten(kt_paths: Paths) -> None:
 
 @pytest.mark.parametrize(
     ("name", "secret"),
-    [("launch.api-key", True), ("hf_token", True), ("launch.max-total-tokens", False), ("keyboard", False)],
+    [
+        ("launch.api-key", True),
+        ("hf_token", True),
+        ("--api-key", True),
+        ("token", True),
+        ("launch.max-total-tokens", False),
+        ("keyboard", False),
+        ("mine.key", False),
+    ],
 )
 def test_secrets_are_known_by_name(name: str, secret: bool) -> None:
     assert is_secret(name) is secret

@@ -16,11 +16,11 @@ from kt_tui.profiles import (
     export_text,
     list_profiles,
     load_profile,
-    masked_arguments,
     name_problem,
     profile_from_toml,
     save_profile,
 )
+from kt_tui.secret import masked_arguments
 from kt_tui.tomlfile import FileError, TomlError
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -205,7 +205,7 @@ def test_a_broken_file_is_not_overwritten(kt_paths: Paths) -> None:
 def test_a_file_of_a_newer_version_is_read_and_never_written(kt_paths: Paths) -> None:
     kt_paths.profiles.mkdir(parents=True)
     path = kt_paths.profiles / "fast.toml"
-    path.write_text("schema_version = 2\nmodel = 'm'\nnew = 'thing'\n")
+    path.write_text("schema_version = 99\nmodel = 'm'\nnew = 'thing'\n")
     assert load_profile(kt_paths, "fast").model == "m"
     with pytest.raises(ProfileError, match="newer kt-tui"):
         save_profile(kt_paths, FULL, overwrite=True)

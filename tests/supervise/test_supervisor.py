@@ -189,7 +189,27 @@ def test_secrets_in_arguments_are_blanked_in_the_state_file(spec):
     shown = public_argv(
         spec(argv=("engine", "--api-key", "abc", "--hf-token=def", "--max-total-tokens", "5"))
     )
-    assert shown == ["engine", "--api-key", "***", "--hf-token=***", "--max-total-tokens", "5"]
+    assert shown == ["engine", "--api-key", "(hidden)", "--hf-token=(hidden)", "--max-total-tokens", "5"]
+
+
+@pytest.mark.parametrize("ending", ["err", "lock", "sock"])
+async def test_a_file_that_cannot_be_made_is_named(supervisor, spec, port, paths, ending):
+    """A full disk, or anything else in the way of a state file: the sentence names that file, not the program."""
+    path = paths.engines / f"port-{port}.{ending}"
+    path.mkdir(parents=True)
+    with pytest.raises(EngineError, match=r"^The engine cannot be started: ") as caught:
+        await supervisor.start(spec())
+    assert f" {path}: " in str(caught.value)
+    assert sys.executable not in str(caught.value)
+    assert supervisor.status.state is EngineState.FAILED
+
+
+async def test_a_state_folder_that_cannot_be_made_is_named(supervisor, spec, paths):
+    paths.state.parent.mkdir(parents=True)
+    paths.state.write_text("in the way")
+    with pytest.raises(EngineError, match=f"{paths.engines}: not a directory") as caught:
+        await supervisor.start(spec())
+    assert "[Errno" not in str(caught.value)
 
 
 async def test_state_files_are_private(supervisor, spec, paths):

@@ -8,6 +8,8 @@ import pytest
 from textual.command import CommandPalette
 from textual.widgets import Button, Input, Static
 
+from kt_tui.config import load_config
+from kt_tui.paths import Paths
 from kt_tui.services import LaunchRequest
 from kt_tui.supervise.types import EngineState, EngineStatus
 from kt_tui.ui.app import KtApp
@@ -282,3 +284,16 @@ async def test_text_from_outside_is_never_markup(services: PanelServices) -> Non
         assert nasty in toasts(app)
         await pilot.pause()
         assert app.is_running
+
+
+async def test_a_launch_option_of_the_settings_that_does_not_exist_is_told(
+    services: PanelServices, kt_paths: Paths
+) -> None:
+    kt_paths.config.mkdir(parents=True)
+    kt_paths.config_file.write_text("[launch]\ncpu-threds = 4\n")
+    services.config = load_config(kt_paths, {})
+    app = KtApp(services)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        await wait_until(pilot, lambda: "there is no launch option --cpu-threds" in toasts(app))
+        assert any("cpu-threds" in alert for alert in app.alerts)

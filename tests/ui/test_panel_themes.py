@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from textual.color import Color
 
-from kt_tui.config import load_config
+from kt_tui.config import load_config, set_value
 from kt_tui.paths import Paths, shipped
 from kt_tui.ui.app import KtApp
 from kt_tui.ui.theming import ThemeError, load_themes, parse_theme, variable_defaults
@@ -148,3 +148,21 @@ async def test_keys_of_the_settings_remap_bindings(
         from kt_tui.ui.screens.jump import JumpScreen
 
         await wait_until(pilot, lambda: isinstance(app.screen, JumpScreen))
+
+
+async def test_a_theme_that_cannot_be_saved_is_used_and_marked_until_it_can(
+    services: PanelServices, kt_paths: Paths
+) -> None:
+    set_value(kt_paths, "server.port", "31000")
+    kt_paths.config_file.chmod(0o444)
+    app = KtApp(services)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        app.action_use_theme("kt-light")
+        await wait_until(pilot, lambda: app.not_saved)
+        assert app.theme == "kt-light"
+        assert any("not saved" in alert and "is read-only" in alert for alert in app.alerts)
+        kt_paths.config_file.chmod(0o644)
+        app.action_use_theme("kt-light")
+        await wait_until(pilot, lambda: not app.not_saved)
+        assert not any("not saved" in alert for alert in app.alerts)
