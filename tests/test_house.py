@@ -18,6 +18,7 @@ ROWS = [
     {"cli", "ui", "services"},
     {"supervise", "monitor"},
     {"launch"},
+    {"kt_import"},
     {"catalog", "profiles"},
     {"hardware", "chat"},
     {"config"},

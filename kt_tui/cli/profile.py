@@ -6,9 +6,9 @@ import argparse
 import os
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 
+from kt_tui.cli import profile_import
 from kt_tui.cli.actions import Actions, print_json, run_action
 from kt_tui.cli.render import Section, known, show
 from kt_tui.errors import KtError, UsageError
@@ -20,11 +20,10 @@ from kt_tui.profiles import (
     export_text,
     list_profiles,
     load_profile,
-    profile_from_toml,
     save_profile,
 )
 from kt_tui.text import one_line
-from kt_tui.tomlfile import read_text
+from kt_tui.tomlfile import reason
 
 PASSES_UNKNOWN = True
 
@@ -41,12 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_launch_arguments(save)
     actions.add("apply", "print the command that starts a saved launch").add_argument("name", metavar="NAME")
     actions.add("delete", "remove a saved launch").add_argument("name", metavar="NAME")
-    export = actions.add("export", "print a saved launch as TOML, without secrets")
+    export = actions.add("export", "write a saved launch as one TOML file for someone else, without secrets")
     export.add_argument("name", metavar="NAME")
-    importer = actions.add("import", "save a launch from a TOML file; - reads standard input")
-    importer.add_argument("file", metavar="FILE")
-    importer.add_argument("--name", help="name to save it under; default: the file's")
-    importer.add_argument("--force", action="store_true", help="replace a launch of that name")
+    export.add_argument("file", metavar="FILE", nargs="?", help="file to write; default: standard output")
+    export.add_argument("--force", action="store_true", help="replace the file")
+    profile_import.add_arguments(
+        actions.add("import", "save a launch from a file, or take over what the kt command line keeps")
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         "apply": _apply,
         "delete": _delete,
         "export": _export,
-        "import": _import,
+        "import": profile_import.run,
     }
     return run_action(arguments, actions, "list")
 
@@ -101,6 +101,8 @@ def _show(arguments: argparse.Namespace) -> int:
         *[(name, str(value)) for name, value in profile.measured.items()],
     ]
     show([Section(profile.name, rows)])
+    for note in profile.notes:
+        print(f"kt-tui: {one_line(note, 400)}", file=sys.stderr)
     return 0
 
 
@@ -148,27 +150,26 @@ def _delete(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    profile = load_profile(user_paths(os.environ), arguments.name)
+    text = export_text(load_profile(user_paths(os.environ), arguments.name))
+    if arguments.file:
+        path = Path(arguments.file)
+        try:
+            with path.open("w" if arguments.force else "x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            raise KtError(f"{path} is there already; name another file, or --force") from None
+        except OSError as error:
+            raise KtError(f"cannot write {path}: {reason(error)}") from error
     if arguments.json:
-        print_json({"name": profile.name, "toml": export_text(profile)})
+        print_json({"name": arguments.name, "toml": text, "path": arguments.file})
+    elif arguments.file:
+        print(
+            f"{arguments.name}: written to {arguments.file}; "
+            f"kt-tui profile import {shlex.quote(arguments.file)} saves it"
+        )
     else:
-        print(export_text(profile), end="")
+        print(text, end="")
     return 0
-
-
-def _import(arguments: argparse.Namespace) -> int:
-    from_stdin = arguments.file == "-"
-    path = Path("standard input" if from_stdin else arguments.file)
-    text = sys.stdin.read() if from_stdin else read_text(path)
-    if text is None:
-        raise KtError(f"there is no file {path}")
-    name = arguments.name or (None if from_stdin else path.stem)
-    if name is None:
-        raise UsageError("a launch from standard input needs a name: --name NAME")
-    profile = replace(profile_from_toml(name, text, path), name=name)
-    return _saved(
-        arguments, profile, save_profile(user_paths(os.environ), profile, overwrite=arguments.force)
-    )
 
 
 def _saved(arguments: argparse.Namespace, profile: Profile, path: Path) -> int:

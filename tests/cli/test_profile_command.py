@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,24 @@ from kt_tui.paths import Paths
 from kt_tui.profiles import load_profile
 
 Kt = Callable[..., Any]
+
+
+class Terminal(io.StringIO):
+    """Standard error that is a terminal."""
+
+    def __init__(self, real: Any) -> None:
+        super().__init__()
+        self.write = real.write  # type: ignore[method-assign]
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Typing(io.StringIO):
+    """A user who types at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def test_save_show_apply_delete(kt: Kt, kt_paths: Paths) -> None:
@@ -75,7 +95,7 @@ def test_export_and_import(kt: Kt, kt_paths: Paths, tmp_path: Path) -> None:
     kt("profile", "save", "p", "demo", "--cpu-threads", "4", "--api-key", "hush")
     exported = kt("profile", "export", "p").out
     assert "hush" not in exported
-    assert kt("profile", "export", "p", "--json").json == {"name": "p", "toml": exported}
+    assert kt("profile", "export", "p", "--json").json == {"name": "p", "toml": exported, "path": None}
     file = tmp_path / "shared.toml"
     file.write_text(exported)
     assert kt("profile", "import", file).code == 0
@@ -83,6 +103,119 @@ def test_export_and_import(kt: Kt, kt_paths: Paths, tmp_path: Path) -> None:
     assert kt("profile", "import", file, "--name", "again", "--json").json["name"] == "again"
     assert kt("profile", "import", file).code == 1
     assert kt("profile", "import", file, "--force").code == 0
+
+
+def test_a_colleague_gets_one_file_without_secrets(kt: Kt, kt_paths: Paths, tmp_path: Path) -> None:
+    kt(
+        "profile",
+        "save",
+        "p",
+        "demo",
+        "--cpu-threads",
+        "4",
+        "--api-key",
+        "hush",
+        "--hf-token=hush",
+        "--x",
+        "1",
+    )
+    file = tmp_path / "for you.toml"
+    answer = kt("profile", "export", "p", file)
+    assert answer.out == f"p: written to {file}; kt-tui profile import '{file}' saves it\n"
+    assert file.read_text().startswith("# left out, since they hold secrets: --api-key, --hf-token\n")
+    assert "hush" not in file.read_text()
+    answer = kt("profile", "export", "p", file)
+    assert (answer.code, answer.err) == (
+        1,
+        f"kt-tui: {file} is there already; name another file, or --force\n",
+    )
+    assert kt("profile", "export", "p", file, "--force").code == 0
+    assert kt("profile", "export", "p", "/proc/x.toml").code == 1
+    assert kt("profile", "import", file, "--name", "q").code == 0
+    imported = load_profile(kt_paths, "q")
+    assert (dict(imported.options), imported.extra) == ({"cpu-threads": 4}, ("--x", "1"))
+
+
+def test_a_profile_of_another_machine_says_what_is_missing_here(kt: Kt, tmp_path: Path) -> None:
+    file = tmp_path / "theirs.toml"
+    file.write_text("schema_version = 1\nmodel = '/their/disk/model'\n[options]\nkt-amx-method = 'FP8'\n")
+    answer = kt("profile", "import", file, "--json")
+    assert answer.code == 0
+    assert answer.json["notes"] == [
+        "option kt-amx-method is now kt-method",
+        "its model is not known here: there is nothing at /their/disk/model; a model is a folder with "
+        "safetensors files or a GGUF file",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "model"), [("y\n", 0, "smollm2"), ("\n", 1, "demo"), ("", 1, "demo")]
+)
+def test_at_a_terminal_a_conflict_is_asked_about(
+    typed: str,
+    code: int,
+    model: str,
+    kt: Kt,
+    kt_paths: Paths,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kt("profile", "save", "p", "demo")
+    file = tmp_path / "p.toml"
+    file.write_text("model = 'smollm2'")
+    assert kt("profile", "import", file).code == 1
+    monkeypatch.setattr("sys.stdin", Typing(typed))
+    monkeypatch.setattr("sys.stderr", Terminal(sys.stderr))
+    answer = kt("profile", "import", file)
+    assert answer.code == code
+    assert load_profile(kt_paths, "p").model == model
+
+
+KT_MODELS = "models:\n- {name: own, path: /data/own, id: i1, colour: red}\n"
+KT_RUNS = "configs:\n  i1:\n  - {config_name: fast, cpu_threads: 8, model_path: /data/own}\n"
+
+
+def test_what_the_kt_command_line_keeps_is_taken_over(
+    kt: Kt, kt_paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / ".ktransformers"
+    folder.mkdir()
+    (folder / "user_models.yaml").write_text(KT_MODELS)
+    (folder / "run_configs.yaml").write_text(KT_RUNS)
+    dry = kt("profile", "import", "--from-kt", "--dry-run")
+    assert (dry.code, dry.out) == (0, "would take over 1 model (own) and 1 saved launch (fast)\n")
+    assert dry.err == 'kt-tui: user_models.yaml, "own": colour has no meaning here, and was left out\n'
+    assert not kt_paths.config.exists()
+    answer = kt("profile", "import", "--from-kt")
+    assert (answer.code, answer.out) == (0, "took over 1 model (own) and 1 saved launch (fast)\n")
+    assert load_profile(kt_paths, "fast").model == "own"
+    assert kt("models", "show", "own", "--json").json["path"] == "/data/own"
+    # Edited here since; a script never replaces that unasked.
+    kt("profile", "save", "fast", "demo", "--force")
+    answer = kt("profile", "import", "--from-kt", folder, "--json")
+    assert answer.code == 1
+    assert answer.json["profiles"] == {"saved": [], "kept": ["fast"]}
+    assert answer.json["models"] == {"saved": [], "kept": []}
+    assert "left as they are here: fast; --force replaces them" in answer.err
+    assert kt("profile", "import", "--from-kt", folder, "--force").code == 0
+    assert load_profile(kt_paths, "fast").model == "own"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ((), 2, "name a FILE to import, or --from-kt"),
+        (("x.toml", "--from-kt", "/d"), 2, "name a FILE to import, or --from-kt"),
+        (("x.toml", "--dry-run"), 2, "--dry-run goes with --from-kt"),
+        (("--from-kt", "/nonexistent"), 1, "there is none of user_models.yaml"),
+        (("--from-kt", "/nonexistent", "--name", "x"), 2, "--name is for one FILE"),
+    ],
+)
+def test_mistakes_of_an_import(arguments: tuple[str, ...], code: int, words: str, kt: Kt) -> None:
+    answer = kt("profile", "import", *arguments)
+    assert (answer.code, answer.out) == (code, "")
+    assert words in answer.err
 
 
 @pytest.mark.parametrize(
@@ -107,7 +240,7 @@ def test_mistakes_are_sentences(
     kt_paths: Paths,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sys.stdin.read", lambda: "model = 'demo'", raising=False)
+    monkeypatch.setattr("sys.stdin.read", lambda _most: "model = 'demo'", raising=False)
     answer = kt("profile", *arguments)
     assert (answer.code, answer.out) == (code, "")
     assert words in answer.err
