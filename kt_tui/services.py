@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from kt_tui.hardware import Machine
     from kt_tui.launch import LaunchPlan
     from kt_tui.monitor import EngineTarget, GpuSample, Sampler
-    from kt_tui.profiles import Profile, ProfileList
+    from kt_tui.profiles import Conditions, Profile, ProfileList
     from kt_tui.supervise import EngineStatus, Supervisor
 
 
@@ -96,6 +97,7 @@ class Services:
         self._ports = ports
         self._machine: Machine | None = None
         self._machine_lock = threading.Lock()
+        self._conditions: tuple[object, Conditions] | None = None
 
     @cached_property
     def supervisor(self) -> Supervisor:
@@ -208,16 +210,19 @@ class Services:
         """
         from kt_tui.hardware import refresh_memory
         from kt_tui.launch import plan_launch
+        from kt_tui.launch.conditions import checkpoint_of, with_condition_warnings
         from kt_tui.profiles import load_profile
 
         # A port that our own running engine holds says nothing about the next launch.
         occupied = self.supervisor.status.state.active
         machine = self.machine()
-        return plan_launch(
-            self.find_model(request.model),
+        profile = load_profile(self.paths, request.profile) if request.profile else None
+        entry = self.find_model(request.model)
+        plan = plan_launch(
+            entry,
             machine if self._read_machine else refresh_memory(machine),
             self.config,
-            load_profile(self.paths, request.profile) if request.profile else None,
+            profile,
             environ=self.environ,
             options=request.options,
             extra=request.extra,
@@ -225,6 +230,22 @@ class Services:
             facts=before.facts if before is not None else None,
             bind_problem=None if occupied else self._ports,
         )
+        if profile is None or not profile.conditions:
+            return plan
+        own = profile.model in {request.model, entry.name}
+        return with_condition_warnings(plan, profile, self.conditions(checkpoint_of(plan) if own else None))
+
+    def conditions(self, checkpoint: Path | None) -> Conditions:
+        """This machine and a checkpoint, as profiles keep them. Blocking; the checkpoint is read once."""
+        from kt_tui.launch.conditions import conditions_of
+
+        with contextlib.suppress(OSError):
+            # A file that was fetched again changes its folder, and a GGUF file itself.
+            stamp = (checkpoint, checkpoint.stat().st_mtime_ns if checkpoint is not None else 0)
+            if self._conditions is None or self._conditions[0] != stamp:
+                self._conditions = (stamp, conditions_of(self.machine(), checkpoint))
+            return self._conditions[1]
+        return conditions_of(self.machine(), None)
 
 
 def engine_target(status: EngineStatus, api_key: str | None) -> EngineTarget | None:

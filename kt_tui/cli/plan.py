@@ -79,6 +79,7 @@ def make_plan(arguments: argparse.Namespace) -> LaunchPlan:
     from kt_tui.config import load_config
     from kt_tui.hardware import read_machine
     from kt_tui.launch import plan_launch
+    from kt_tui.launch.conditions import checkpoint_of, conditions_of, with_condition_warnings
     from kt_tui.net import bind_problem
     from kt_tui.paths import user_paths
     from kt_tui.profiles import load_profile
@@ -86,16 +87,26 @@ def make_plan(arguments: argparse.Namespace) -> LaunchPlan:
     paths = user_paths(os.environ)
     settings = load_config(paths, os.environ)
     elsewhere = getattr(arguments, "machine", None)
-    return plan_launch(
-        find_model(model_of(arguments, paths), paths, settings),
-        load_machine(elsewhere) if elsewhere else read_machine(environ=os.environ),
+    profile = load_profile(paths, arguments.profile) if arguments.profile else None
+    entry = find_model(model_of(arguments, paths), paths, settings)
+    machine = load_machine(elsewhere) if elsewhere else read_machine(environ=os.environ)
+    plan = plan_launch(
+        entry,
+        machine,
         settings,
-        load_profile(paths, arguments.profile) if arguments.profile else None,
+        profile,
         environ=os.environ,
         options=options_from(arguments),
         extra=arguments.unknown,
         engine=arguments.engine,
         bind_problem=None if elsewhere else bind_problem,
+    )
+    if profile is None or not profile.conditions:
+        return plan
+    # With another model than its own, a profile's files cannot be compared.
+    own = arguments.model is None or profile.model in {arguments.model, entry.name}
+    return with_condition_warnings(
+        plan, profile, conditions_of(machine, checkpoint_of(plan) if own else None)
     )
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from kt_tui.cli import profile_import
 from kt_tui.cli.actions import Actions, print_json, run_action
+from kt_tui.cli.here import conditions_here
 from kt_tui.cli.render import Section, known, show
 from kt_tui.errors import KtError, UsageError
 from kt_tui.launch.options import add_launch_arguments, options_from
+from kt_tui.launch.saving import compose_profile, measured_from_json
 from kt_tui.paths import user_paths
 from kt_tui.profiles import (
     Profile,
@@ -23,7 +25,7 @@ from kt_tui.profiles import (
     save_profile,
 )
 from kt_tui.text import one_line
-from kt_tui.tomlfile import reason
+from kt_tui.tomlfile import MAX_BYTES, read_text, reason
 
 PASSES_UNKNOWN = True
 
@@ -37,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     save.add_argument("name", metavar="NAME")
     save.add_argument("model", metavar="MODEL", nargs="?", help="model; default: that of --profile")
     save.add_argument("--note", help="your own words about it")
+    save.add_argument(
+        "--measured",
+        metavar="FILE",
+        help="keep what was measured with it: what `kt-tui chat --once TEXT --json` printed; - reads standard input",
+    )
     add_launch_arguments(save)
     actions.add("apply", "print the command that starts a saved launch").add_argument("name", metavar="NAME")
     actions.add("delete", "remove a saved launch").add_argument("name", metavar="NAME")
@@ -86,10 +93,16 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    profile = load_profile(user_paths(os.environ), arguments.name)
+    from kt_tui.launch.conditions import condition_warnings, measured_text
+
+    paths = user_paths(os.environ)
+    profile = load_profile(paths, arguments.name)
     document = profile.to_json()
+    warnings = (
+        condition_warnings(profile, conditions_here(profile.model, paths)) if profile.conditions else ()
+    )
     if arguments.json:
-        print_json(document)
+        print_json({**document, "warnings": list(warnings)})
         return 0
     rows = [
         ("model", profile.model),
@@ -98,9 +111,20 @@ def _show(arguments: argparse.Namespace) -> int:
         *([("note", profile.note)] if profile.note else []),
         *[(f"--{name}", str(value)) for name, value in document["options"].items()],
         *([("for the engine", shlex.join(document["extra"]))] if profile.extra else []),
-        *[(name, str(value)) for name, value in profile.measured.items()],
     ]
-    show([Section(profile.name, rows)])
+    machine = profile.conditions.machine
+    made_on = [("processor", str(machine["cpu"]))] if "cpu" in machine else []
+    made_on += [("GPUs", str(machine["gpus"]))] if "gpus" in machine else []
+    made_on += [("hardware", profile.conditions.hardware)] if profile.conditions.hardware else []
+    made_on += [("model files", profile.conditions.model)] if profile.conditions.model else []
+    show(
+        [
+            Section(profile.name, rows),
+            Section("Measured", list(measured_text(profile.measured).items())),
+            Section("Made on", made_on),
+            Section("Warnings", [("", text) for text in warnings], style="yellow"),
+        ]
+    )
     for note in profile.notes:
         print(f"kt-tui: {one_line(note, 400)}", file=sys.stderr)
     return 0
@@ -118,16 +142,27 @@ def _save(arguments: argparse.Namespace) -> int:
 
         # A mistyped name would be noticed at the launch only, long after its options were thought out.
         find_model(model, paths, load_config(paths, os.environ))
-    profile = Profile(
-        name=arguments.name,
-        model=_absolute_path(model),
-        engine=arguments.engine or (base.engine if base else None),
-        options={**(base.options if base else {}), **options_from(arguments)},
-        note=arguments.note if arguments.note is not None else base.note if base else "",
-        extra=tuple(arguments.unknown) or (base.extra if base else ()),
+    model = _absolute_path(model)
+    profile = compose_profile(
+        arguments.name,
+        model,
+        engine=arguments.engine,
+        options=options_from(arguments),
+        extra=tuple(arguments.unknown),
+        base=base,
+        note=arguments.note,
+        measured=measured_from_json(_document(arguments.measured)) if arguments.measured else None,
+        conditions=conditions_here(model, paths),
     )
     path = save_profile(paths, profile, overwrite=arguments.force)
     return _saved(arguments, profile, path)
+
+
+def _document(name: str) -> str:
+    text = sys.stdin.read(MAX_BYTES) if name == "-" else read_text(Path(name))
+    if text is None:
+        raise KtError(f"there is no file {name}")
+    return text
 
 
 def _apply(arguments: argparse.Namespace) -> int:

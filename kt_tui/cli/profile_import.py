@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kt_tui.cli.actions import print_json
+from kt_tui.cli.here import conditions_here
 from kt_tui.errors import KtError, UsageError
 from kt_tui.paths import Paths, user_paths
 from kt_tui.profiles import Profile, profile_from_toml, profile_path, save_profile
@@ -68,7 +69,7 @@ def _from_file(arguments: argparse.Namespace) -> int:
     if target.exists() and not replaces:
         raise KtError(f"there is a profile {name!r} already; take another name (--name) or --force")
     saved = save_profile(paths, profile, overwrite=replaces)
-    notes = [*profile.notes, *_missing(profile, paths)]
+    notes = [*profile.notes, *_foreign(profile, paths)]
     for note in notes:
         _tell(note)
     if arguments.json:
@@ -88,16 +89,20 @@ def _standard_input() -> str:
     return text
 
 
-def _missing(profile: Profile, paths: Paths) -> list[str]:
-    """What this machine lacks for a profile that was made on another."""
+def _foreign(profile: Profile, paths: Paths) -> list[str]:
+    """What differs here for a profile that was made on another machine."""
     from kt_tui.catalog import UnknownModel, find_model
     from kt_tui.config import load_config
+    from kt_tui.launch.conditions import condition_warnings
 
+    notes = []
     try:
         find_model(profile.model, paths, load_config(paths, os.environ))
     except UnknownModel as error:
-        return [f"its model is not known here: {error}"]
-    return []
+        notes.append(f"its model is not known here: {error}")
+    if profile.conditions:
+        notes += condition_warnings(profile, conditions_here(profile.model, paths))
+    return notes
 
 
 def _from_kt(arguments: argparse.Namespace) -> int:

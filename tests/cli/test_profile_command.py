@@ -4,13 +4,14 @@ import io
 import shlex
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kt_tui.paths import Paths
-from kt_tui.profiles import load_profile
+from kt_tui.profiles import Profile, load_profile, save_profile
 
 Kt = Callable[..., Any]
 
@@ -252,3 +253,85 @@ def test_secrets_are_not_shown(kt: Kt) -> None:
     kt("profile", "save", "p", "demo", "--api-key", "hush", "--hf-token", "hush")
     for arguments in (("list",), ("list", "--json"), ("show", "p"), ("show", "p", "--json"), ("export", "p")):
         assert "hush" not in kt("profile", *arguments).out
+
+
+@pytest.fixture
+def small_model(tmp_path: Path) -> Path:
+    """A checkpoint that is no model, but has weights that can be told from others."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
+    return folder
+
+
+MEASURED = '{"metrics": {"ttft_s": 0.5, "tokens_per_s": 41.53, "tpot_s": 0.1}}'
+
+
+def test_a_measurement_is_kept_with_its_machine_and_files(
+    kt: Kt, kt_paths: Paths, small_model: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "measured.json"
+    file.write_text(MEASURED)
+    kt("profile", "save", "p", small_model, "--cpu-threads", "1", "--measured", file)
+    saved = load_profile(kt_paths, "p")
+    assert (saved.measured["tokens_per_s"], saved.measured["ttft_s"]) == (41.53, 0.5)
+    assert datetime.fromisoformat(str(saved.measured["at"])).tzinfo is not None
+    document = kt("profile", "show", "p", "--json").json
+    assert len(document["conditions"]["hardware"]) == 16
+    assert len(document["conditions"]["model"]) == 32
+    assert document["warnings"] == []
+    shown = kt("profile", "show", "p").out
+    assert "decode                 41.5 tokens/s" in shown
+    assert "first token after      0.50 s" in shown
+    assert f"model files            {document['conditions']['model']}" in shown
+
+
+def test_where_hardware_or_files_differ_every_use_says_so(
+    kt: Kt, kt_paths: Paths, small_model: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "measured.json"
+    file.write_text(MEASURED)
+    kt("profile", "save", "p", small_model, "--measured", file)
+    path = kt_paths.profiles / "p.toml"
+    saved = load_profile(kt_paths, "p")
+    text = path.read_text().replace(saved.conditions.hardware, "0" * 16)
+    path.write_text(text.replace(f"cores = {saved.conditions.machine['cores']}", "cores = 9999"))
+    (small_model / "config.json").write_text('{"other": 1}')
+    expected = [
+        "profile p was measured on other hardware "
+        f"(9999 usable cores, now {saved.conditions.machine['cores']}): its speed and memory may differ here",
+        f"profile p was measured with another version of {small_model}: the files have changed since",
+    ]
+    assert kt("profile", "show", "p", "--json").json["warnings"] == expected
+    assert "the files have changed since" in kt("profile", "show", "p").out
+    assert kt("plan", "--profile", "p", "--json").json["warnings"][:2] == expected
+    assert kt("run", "--profile", "p", "--dry-run", "--json").json["warnings"][:2] == expected
+    # For another model its files say nothing.
+    other = kt("plan", "demo", "--profile", "p", "--json").json["warnings"]
+    assert expected[0] in other
+    assert expected[1] not in other
+    exported = tmp_path / "e.toml"
+    kt("profile", "export", "p", exported)
+    assert [
+        note.replace("profile e", "profile p")
+        for note in kt("profile", "import", exported, "--json").json["notes"]
+    ] == (expected)
+
+
+def test_a_profile_without_conditions_warns_of_nothing(kt: Kt, kt_paths: Paths, small_model: Path) -> None:
+    save_profile(kt_paths, Profile("p", str(small_model)))
+    assert kt("profile", "show", "p", "--json").json["warnings"] == []
+    assert not [w for w in kt("plan", "--profile", "p", "--json").json["warnings"] if "profile p" in w]
+
+
+@pytest.mark.parametrize(("text", "words"), [("{}", "holds none of"), ("[", "no valid JSON")])
+def test_what_is_no_measurement_saves_nothing(
+    text: str, words: str, kt: Kt, kt_paths: Paths, tmp_path: Path
+) -> None:
+    (tmp_path / "m.json").write_text(text)
+    for name in ("m.json", "gone.json"):
+        answer = kt("profile", "save", "p", "demo", "--measured", tmp_path / name)
+        assert answer.code == 1
+        assert (words if name == "m.json" else "there is no file") in answer.err
+    assert not kt_paths.profiles.exists()
