@@ -41,7 +41,7 @@ class Row:
 
 def goal(row: Row) -> float | None:
     """The share that is aimed at, or None."""
-    if row.operation in {"alone", "attention", "error"}:
+    if row.operation in {"alone", "attention", "error", "operands"}:
         return None
     if row.tokens <= SMALL_BATCH:
         if row.isa == "avx2" and row.format.startswith(("fp8", "int4")):

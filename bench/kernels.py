@@ -131,6 +131,8 @@ def cases(team: Team, args: argparse.Namespace, memory: float) -> Iterator[Case]
 def alone_rows(team: Team, fmts: Iterable[Format], *, both: bool) -> Iterator[Row]:
     """Kernels by themselves with all operands in the caches: what is left of a limit before memory, activations,
     gating and the waiting between phases cost anything."""
+    if rate := team.tile_loop(seconds=0.5):
+        yield operands_row(team, rate)
     for fmt in fmts:
         for mode in modes(fmt, both=both):
             for rows in (1, 4, 32, 128):
@@ -152,6 +154,17 @@ def alone_rows(team: Team, fmts: Iterable[Format], *, both: bool) -> Iterator[Ro
                     limit / 1e9,
                     figure / limit,
                 )
+
+
+def operands_row(team: Team, rate: float) -> Row:
+    """What is left of the tile peak when the operands are loaded, before any kernel does more than that."""
+    peak = team.fma_peak(bf16=True, seconds=0.5)
+    shape = "2 x 2 tiles from the first-level cache"
+    milliseconds = 4 * 2 * 16 * 16 * 32 / rate * team.threads * 1e3
+    figures = rate / 1e9, peak / 1e9, rate / peak
+    return Row(
+        "operands", "bf16", shape, "exact", 32, team.threads, team.isa, milliseconds, "GFLOP/s", *figures
+    )
 
 
 def error_row(team: Team, fmt: Format) -> Row:

@@ -250,6 +250,8 @@ PYBIND11_MODULE(_csrc, module) {
              py::call_guard<py::gil_scoped_release>());
   module.def("job_seconds", &kt::job_seconds, py::arg("team"), py::arg("pause"), py::arg("rounds"),
              py::call_guard<py::gil_scoped_release>());
+  module.def("tile_loop", &kt::tile_loop, py::arg("team"), py::arg("seconds"),
+             py::call_guard<py::gil_scoped_release>());
   module.def("int8_peak", &kt::int8_peak, py::arg("team"), py::arg("seconds"),
              py::call_guard<py::gil_scoped_release>());
   module.def(

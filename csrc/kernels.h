@@ -187,8 +187,10 @@ struct Kernels {
                        const float* bias, int width, float* y, long stride);
   // Limits of the machine, measured with the same instruction set.
   uint64_t (*read)(const uint8_t* data, size_t bytes);
-  double (*fma_f32)(long iterations);    // returns the operations done (a multiply-add counts two)
-  double (*fma_bf16)(long iterations);   // null without bf16 dot products
+  double (*fma_f32)(long iterations);   // returns the operations done (a multiply-add counts two)
+  double (*fma_bf16)(long iterations);  // null without bf16 dot products
+  double (*tile_loop)(
+      long iterations);  // likewise with operands from the first-level cache; null without tiles
   double (*int8_peak)(long iterations);  // products of bytes summed to 32 bits; null without vectors of them
 };
 

@@ -83,6 +83,7 @@ void install_scalar(Kernels& table) {
   table.read = read_bytes;
   table.fma_f32 = fma_f32;
   table.fma_bf16 = nullptr;
+  table.tile_loop = nullptr;
 }
 
 }  // namespace kt

@@ -67,6 +67,8 @@ double fma_peak(Team& team, bool bf16, double seconds) {
   return peak(team, bf16 ? team.kernels().fma_bf16 : team.kernels().fma_f32, seconds);
 }
 
+double tile_loop(Team& team, double seconds) { return peak(team, team.kernels().tile_loop, seconds); }
+
 double int8_peak(Team& team, double seconds) { return peak(team, team.kernels().int8_peak, seconds); }
 
 double job_seconds(Team& team, double pause, int rounds) {

@@ -13,6 +13,10 @@ double read_bandwidth(Team& team, size_t bytes, int passes);
 // instruction set has no bf16 dot product and `bf16` is asked for.
 double fma_peak(Team& team, bool bf16, double seconds);
 
+// Likewise for tiles with their operands loaded from the first-level cache, as every kernel must; 0 without
+// tiles.
+double tile_loop(Team& team, double seconds);
+
 // Likewise for products of signed bytes that are summed to 32 bits; 0 without vectors of them.
 double int8_peak(Team& team, double seconds);
 

@@ -121,6 +121,10 @@ class Team:
         """Measured multiply-add peak in operations per second; 0 if the variant has no bf16 dot product."""
         return _csrc.fma_peak(self._native, bf16, seconds)
 
+    def tile_loop(self, *, seconds: float = 0.1) -> float:
+        """Like `fma_peak` for tiles whose operands come from the first-level cache; 0 if the variant has no tiles."""
+        return _csrc.tile_loop(self._native, seconds)
+
     def int8_peak(self, *, seconds: float = 0.1) -> float:
         """Measured peak of signed-byte products in operations per second; 0 if the variant has no vectors."""
         return _csrc.int8_peak(self._native, seconds)

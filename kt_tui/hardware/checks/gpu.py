@@ -44,27 +44,16 @@ def check_gpus(machine: Machine, torch: str | None, torch_cuda: str | None, *, h
 
 def _driver(machine: Machine) -> Check:
     driver = machine.driver
-    on_bus = any(device.vendor == "NVIDIA" for device in machine.accelerators)
+    cards = (*machine.gpus, *machine.gpus_hidden)
     if driver.error is not None:
-        sentence = DRIVER_ERRORS.get(driver.error, f"the NVIDIA driver answers {driver.error}")
-        if driver.version:
-            sentence += f"; loaded kernel module: {driver.version}"
-        absent = driver.error in {"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED", "BINDING_NOT_INSTALLED"}
-        if absent and not on_bus:
-            return skipped("gpu-driver", f"{sentence}; engines compute on the processor")
-        fix = REMEDIES.get(
-            driver.error, "install NVIDIA's driver, then reboot; in a container: docker run --gpus all"
-        )
-        return error("gpu-driver", sentence, fix)
-    if driver.version is None and not (machine.gpus or machine.gpus_hidden):
+        return _driver_refuses(machine, driver.error, driver.version)
+    if not cards and driver.version is None:
         return skipped("gpu-driver", "no GPUs are known")
-    if not (machine.gpus or machine.gpus_hidden):
+    if not cards:
         return error(
             "gpu-driver", f"driver {driver.version} finds no GPU", "nvidia-smi, and sudo dmesg | grep -i nvrm"
         )
-    lost = [
-        gpu for gpu in (*machine.gpus, *machine.gpus_hidden) if gpu.name is None and gpu.memory_total is None
-    ]
+    lost = [gpu for gpu in cards if gpu.name is None and gpu.memory_total is None]
     if lost:
         names = "; ".join(
             f"GPU {gpu.index}: {next(iter(gpu.unavailable.values()), 'no answer')}" for gpu in lost
@@ -74,6 +63,17 @@ def _driver(machine: Machine) -> Check:
     if driver.version and driver.module and driver.version != driver.module:
         return warning("gpu-driver", f"{facts}: the library and the loaded module differ", "sudo reboot")
     return ok("gpu-driver", facts)
+
+
+def _driver_refuses(machine: Machine, reason: str, version: str | None) -> Check:
+    sentence = DRIVER_ERRORS.get(reason, f"the NVIDIA driver answers {reason}")
+    if version:
+        sentence += f"; loaded kernel module: {version}"
+    on_bus = any(device.vendor == "NVIDIA" for device in machine.accelerators)
+    if reason in {"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED", "BINDING_NOT_INSTALLED"} and not on_bus:
+        return skipped("gpu-driver", f"{sentence}; engines compute on the processor")
+    fix = REMEDIES.get(reason, "install NVIDIA's driver, then reboot; in a container: docker run --gpus all")
+    return error("gpu-driver", sentence, fix)
 
 
 def _visible(machine: Machine) -> Check:
