@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).parents[1]
 ROWS = [
     {"__main__"},
     {"cli", "ui", "services"},
-    {"supervise", "monitor"},
+    {"supervise", "monitor", "tune"},
     {"launch"},
     {"kt_import"},
     {"catalog", "profiles"},
@@ -105,7 +105,7 @@ def test_a_start_loads_only_what_it_needs(statement: str, allowed: set[str]) -> 
 
 
 @pytest.mark.parametrize(
-    "room", ["hardware", "catalog", "launch", "monitor", "chat", "supervise", "services"]
+    "room", ["hardware", "catalog", "launch", "monitor", "chat", "supervise", "tune", "services"]
 )
 def test_a_domain_room_loads_neither_screen_nor_tensors(room: str) -> None:
     heavy = {"torch", "transformers", "openai", "textual"}

@@ -6,9 +6,11 @@ import argparse
 import json
 import os
 import shlex
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kt_tui.cli.render import Section, known, sentences, show, size
 from kt_tui.errors import UsageError
@@ -16,6 +18,9 @@ from kt_tui.hardware.caches import Cache
 from kt_tui.hardware.disks import NETWORK
 from kt_tui.hardware.files import format_cpu_list
 from kt_tui.hardware.machine import Gpu, Machine
+
+if TYPE_CHECKING:
+    from kt_tui.hardware.calibration import Calibration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const="",
         metavar="DIR",
         help="measure how fast the largest files in DIR read, past the page cache (default: the folder of models)",
+    )
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="measure memory, kernels and GPU links within ten seconds, and keep the result for predictions",
     )
     parser.add_argument(
         "--capture",
@@ -54,6 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--disk-speed measures a disk of this machine; it cannot go with --sysroot or --capture"
         )
+    if arguments.calibrate and (given or arguments.capture):
+        raise UsageError(
+            "--calibrate measures this machine; it cannot go with --sysroot, --gpus or --capture"
+        )
     folders = model_folders(os.environ)
     if arguments.capture:
         machine = capture_machine(arguments.capture, os.environ)
@@ -62,14 +76,29 @@ def run(arguments: argparse.Namespace) -> int:
         machine = read_machine(arguments.sysroot, arguments.gpus, os.environ, [*chosen, *folders])
         if arguments.disk_speed is not None:
             machine = replace(machine, disks=with_speed(machine.disks, (chosen or folders)[0]))
+    calibration = _calibration(machine, measure=arguments.calibrate)
     if arguments.json:
-        print(json.dumps(machine.to_json()))
+        measured = calibration.to_json() if calibration else None
+        print(json.dumps(machine.to_json() | {"calibration": measured}))
     else:
-        show(sections(machine))
+        show([*sections(machine), *calibration_sections(calibration)])
         if arguments.capture:
             folder = shlex.quote(str(arguments.capture))
             print(f"\nSaved; read it with: kt-tui hardware --sysroot {folder} --gpus {folder}/gpus.json")
     return 0
+
+
+def _calibration(machine: Machine, *, measure: bool) -> Calibration | None:
+    from kt_tui.hardware.calibration import load_calibration
+    from kt_tui.hardware.fingerprint import fingerprint
+    from kt_tui.paths import user_paths
+
+    paths = user_paths(os.environ)
+    if measure:
+        from kt_tui.tune.calibrate import calibrate
+
+        return calibrate(machine, paths)
+    return load_calibration(paths, fingerprint(machine))
 
 
 def model_folders(environ: Mapping[str, str]) -> list[Path]:
@@ -95,6 +124,31 @@ def sections(machine: Machine) -> list[Section]:
         Section("System", _system(machine)),
         Section("Notes", sentences(machine.notes), style="yellow"),
     ]
+
+
+def calibration_sections(calibration: Calibration | None) -> list[Section]:
+    """What was measured, in words; nothing without a measurement."""
+    if calibration is None:
+        return []
+    day = time.strftime("%Y-%m-%d %H:%M", time.localtime(calibration.measured_at))
+    rows = [("measured", f"{day}, {calibration.threads} threads, {calibration.isa} kernels")]
+    if calibration.memory_bytes_per_s:
+        rows.append(("memory reads", f"{calibration.memory_bytes_per_s / 1e9:.1f} GB/s"))
+    caches = [f"{size(count)} {rate / 1e9:.1f}" for count, rate in calibration.read[:-1]]
+    if caches:
+        rows.append(("by size, GB/s", ", ".join(caches)))
+    for label, rates in (("peaks", calibration.peaks), ("kernels", calibration.kernels)):
+        if rates:
+            shown = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in rates.items())
+            rows.append((f"{label}, GFLOP/s", shown))
+    for index, gpu in enumerate(calibration.gpus):
+        parts = [gpu.name or "GPU"]
+        parts += [f"{gpu.to_device / 1e9:.1f} GB/s from main memory"] if gpu.to_device else []
+        parts += [f"{gpu.bf16 / 1e12:.0f} TFLOP/s in bf16"] if gpu.bf16 else []
+        parts += [f"{gpu.read / 1e9:.0f} GB/s of its own memory"] if gpu.read else []
+        rows.append((f"GPU {index}", "; ".join(parts)))
+    rows.extend(("", note) for note in calibration.notes)
+    return [Section("Calibration", rows)]
 
 
 def _cpu(machine: Machine) -> list[tuple[str, str]]:

@@ -1,0 +1,1 @@
+"""Measuring this machine for what a launch needs to know of it."""
