@@ -211,6 +211,7 @@ class Services:
         from kt_tui.hardware import refresh_memory
         from kt_tui.launch import plan_launch
         from kt_tui.launch.conditions import checkpoint_of, with_condition_warnings
+        from kt_tui.launch.speed import with_speed
         from kt_tui.profiles import load_profile
 
         # A port that our own running engine holds says nothing about the next launch.
@@ -230,6 +231,7 @@ class Services:
             facts=before.facts if before is not None else None,
             bind_problem=None if occupied else self._ports,
         )
+        plan = with_speed(plan, entry, machine, self.paths)
         if profile is None or not profile.conditions:
             return plan
         own = profile.model in {request.model, entry.name}

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from kt_tui.catalog.published import Published
 from kt_tui.catalog.shape import ModelShape
 from kt_tui.errors import KtError
 
@@ -57,6 +58,7 @@ class ModelEntry:
         shape: Its dimensions as the catalogue knows them; None when they are not known for certain.
         formats: How ``experts`` and ``other`` weights are stored, by the names of `kt_tui.catalog.shape.BITS`.
         limits: Largest useful value of a launch option.
+        published: Speeds that others measured.
     """
 
     name: str
@@ -80,6 +82,7 @@ class ModelEntry:
     shape: ModelShape | None = None
     formats: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    published: tuple[Published, ...] = ()
 
     @property
     def runnable(self) -> bool:
@@ -106,6 +109,7 @@ class ModelEntry:
             "shape": None if self.shape is None else dataclasses.asdict(self.shape),
             "formats": dict(self.formats),
             "limits": dict(self.limits),
+            "published": [row.to_json() for row in self.published],
         }
 
 

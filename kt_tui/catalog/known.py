@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from kt_tui.catalog.published import Published, published_of
 from kt_tui.catalog.shape import BITS, ModelShape, ShapeError, shape_of_table
 from kt_tui.errors import KtError
 from kt_tui.paths import Paths
@@ -57,6 +58,7 @@ class KnownModel:
     shape: ModelShape | None = None
     formats: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    published: tuple[Published, ...] = ()
 
 
 class CatalogueError(KtError):
@@ -148,6 +150,7 @@ def _entry(name: str, entry: object, path: Path, shapes: Mapping[str, Any]) -> K
         shape=_shape(name, fields.get("shape"), shapes),
         formats=_formats(name, take(fields, "formats", dict, {})),
         limits=_limits(name, take(fields, "limits", dict, {})),
+        published=_published(name, fields.get("published", [])),
     )
 
 
@@ -178,6 +181,13 @@ def _limits(name: str, value: Mapping[str, Any]) -> Mapping[str, int]:
     if not all(type(item) is int and item > 0 for item in value.values()):
         raise CatalogueError(f"[models.{name}] limits must be whole numbers above 0", "limits")
     return value
+
+
+def _published(name: str, value: object) -> tuple[Published, ...]:
+    try:
+        return published_of(value)
+    except ValueError as error:
+        raise CatalogueError(f"[models.{name}] published {error}", "published") from error
 
 
 _PACKAGE_KEYS = ("name", "module", "file", "install", "sha256")

@@ -94,6 +94,7 @@ def entry_of(model: KnownModel, paths: Paths) -> ModelEntry:
         shape=model.shape,
         formats=model.formats,
         limits=model.limits,
+        published=model.published,
     )
     if model.builder is not None:
         return _built(entry, paths.models / model.name, model.builder.recipe)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kt_tui.cli.render import Section, known, show, size
 from kt_tui.errors import KtError, UsageError
 from kt_tui.launch.options import add_launch_arguments, options_from
+from kt_tui.launch.speed import speed_lines
 
 if TYPE_CHECKING:
     from kt_tui.hardware import Machine
@@ -80,6 +81,7 @@ def make_plan(arguments: argparse.Namespace) -> LaunchPlan:
     from kt_tui.hardware import read_machine
     from kt_tui.launch import plan_launch
     from kt_tui.launch.conditions import checkpoint_of, conditions_of, with_condition_warnings
+    from kt_tui.launch.speed import with_speed
     from kt_tui.net import bind_problem
     from kt_tui.paths import user_paths
     from kt_tui.profiles import load_profile
@@ -101,6 +103,7 @@ def make_plan(arguments: argparse.Namespace) -> LaunchPlan:
         engine=arguments.engine,
         bind_problem=None if elsewhere else bind_problem,
     )
+    plan = with_speed(plan, entry, machine, paths)
     if profile is None or not profile.conditions:
         return plan
     # With another model than its own, a profile's files cannot be compared.
@@ -143,6 +146,7 @@ def sections(plan: LaunchPlan) -> list[Section]:
     speed = (
         [("read a token", size(plan.speed.get("bytes_per_token")))] if "bytes_per_token" in plan.speed else []
     )
+    speed += speed_lines(plan.speed)
     return [
         Section(f"{plan.model} on the {plan.engine} engine", text=plan.preview or "nothing to run"),
         Section("Parameters (where each value comes from)", parameters),
