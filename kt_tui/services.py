@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -98,6 +99,7 @@ class Services:
         self._machine: Machine | None = None
         self._machine_lock = threading.Lock()
         self._conditions: tuple[object, Conditions] | None = None
+        self._predicted: dict[tuple[str, str], tuple[str, float]] = {}
 
     @cached_property
     def supervisor(self) -> Supervisor:
@@ -211,6 +213,7 @@ class Services:
         from kt_tui.hardware import refresh_memory
         from kt_tui.launch import plan_launch
         from kt_tui.launch.conditions import checkpoint_of, with_condition_warnings
+        from kt_tui.launch.record import prediction_of
         from kt_tui.launch.speed import with_speed
         from kt_tui.profiles import load_profile
 
@@ -232,10 +235,29 @@ class Services:
             bind_problem=None if occupied else self._ports,
         )
         plan = with_speed(plan, entry, machine, self.paths)
+        if (ceiling := prediction_of(plan.speed, "decode")) is not None:
+            self._predicted[plan.served_name, plan.engine] = (entry.name, ceiling)
         if profile is None or not profile.conditions:
             return plan
         own = profile.model in {request.model, entry.name}
         return with_condition_warnings(plan, profile, self.conditions(checkpoint_of(plan) if own else None))
+
+    def record_decode(self, tokens_per_s: float) -> None:
+        """Keep a measured decode speed of the running engine beside what its plan predicted. Blocking.
+
+        Does nothing for an engine that was not planned here, or whose speed could not be predicted.
+        """
+        from kt_tui.hardware.fingerprint import fingerprint
+        from kt_tui.launch.record import Measured, add_measured
+
+        status = self.supervisor.status
+        known = self._predicted.get((status.model, status.engine))
+        if known is None or not status.state.active:
+            return
+        mark = fingerprint(self.machine())
+        entry = Measured(known[0], mark, status.engine, "decode", tokens_per_s, known[1], time.time())
+        with contextlib.suppress(OSError):  # an error that is not told so far is no reason to disturb a chat
+            add_measured(self.paths, entry)
 
     def conditions(self, checkpoint: Path | None) -> Conditions:
         """This machine and a checkpoint, as profiles keep them. Blocking; the checkpoint is read once."""

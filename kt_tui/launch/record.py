@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kt_tui.paths import Paths
 
@@ -129,3 +130,10 @@ def seen(entries: Iterable[Measured], model: str, hardware: str, engine: str, wh
         if (one.model, one.hardware, one.engine, one.what) == wanted
     ][-RUNS:]
     return Seen(len(ratios), statistics.median(ratios), min(ratios), max(ratios)) if ratios else None
+
+
+def prediction_of(speed: Mapping[str, Any], what: str) -> float | None:
+    """The ceiling of one figure in a plan's ``speed``; None where nothing was predicted."""
+    figure = speed.get(what)
+    value = figure.get("ceiling_tokens_per_s") if isinstance(figure, Mapping) else None
+    return _number(value) or None

@@ -66,6 +66,7 @@ class ChatController:
         stream: The streaming client.
         changed: Called when the state changed.
         leave: Called for ``/quit``.
+        answered: Called with each answer that has ended, however.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class ChatController:
         stream: StreamFunction,
         changed: Callable[[TurnState], None] = lambda _state: None,
         leave: Callable[[], None] = lambda: None,
+        answered: Callable[[Message], None] = lambda _message: None,
     ) -> None:
         self.conversation = conversation
         self.view = view
@@ -86,6 +88,7 @@ class ChatController:
         self.stream = stream
         self.changed = changed
         self.leave = leave
+        self.answered = answered
         self._queue: list[str] = []
         self._turn: Turn | None = None
 
@@ -217,6 +220,7 @@ class ChatController:
         self._turn = None
         self.conversation.update_last(message)
         self.view.update_rows(arrived=True)
+        self.answered(message)
         self.pump()
 
 

@@ -109,6 +109,10 @@ class FakeServices:
         self.supervisor = SimpleNamespace(
             status=status, api_key=None, log=LogRing(10_000, clock=lambda: 1_700_000_000.0)
         )
+        self.decoded: list[float] = []
+
+    def record_decode(self, tokens_per_s: float) -> None:
+        self.decoded.append(tokens_per_s)
 
 
 class PanelApp(App[None]):

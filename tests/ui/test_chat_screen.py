@@ -9,7 +9,7 @@ from typing import Any
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from kt_tui.chat import ContentDelta, Message, ReasoningDelta, Status
+from kt_tui.chat import ContentDelta, Finished, Message, Metrics, ReasoningDelta, Status, Usage
 from kt_tui.chat.store import ChatStore
 from kt_tui.supervise.types import EngineState, EngineStatus
 from kt_tui.ui.screens.chat import ChatScreen
@@ -67,6 +67,16 @@ async def test_a_question_is_typed_answered_and_measured(tmp_path: Path) -> None
         answer = chat.screen.transcript.entries[1]
         assert isinstance(answer, Answer)
         assert answer.footer == "TTFT 1.21 s · TPOT 54 ms · 18.4 tok/s · 212 in + 96 out"
+
+
+async def test_the_speed_of_a_long_answer_is_kept_and_that_of_a_short_one_not(tmp_path: Path) -> None:
+    async with open_chat(tmp_path) as chat:
+        await chat.say("short")
+        chat.stream.play(ContentDelta("Hi."), Finished("stop", Usage(20, 31), Metrics(1.0, 0.01, 99.0, 2.0)))
+        await wait_until(chat.pilot, lambda: not chat.screen.controller.busy)
+        await chat.turn("long", "A long answer.")
+        await wait_until(chat.pilot, lambda: chat.app.services.decoded)
+        assert chat.app.services.decoded == [18.4]
 
 
 async def test_escape_stops_and_keeps_the_partial_answer(tmp_path: Path) -> None:

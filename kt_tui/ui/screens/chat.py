@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from kt_tui.chat import ChatOptions, Conversation, Endpoint, stream_chat
+from kt_tui.chat import ChatOptions, Conversation, Endpoint, Message, Status, stream_chat
 from kt_tui.supervise.types import EngineState, EngineStatus
 from kt_tui.ui.chat_controller import ChatController, StreamFunction, TurnState
 from kt_tui.ui.chat_history import ChatHistory
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from kt_tui.services import ChatSession
 
 DESCRIBE_S = 0.25
+MEASURED_TOKENS = 32
+"""Answers as long as this tell the speed of decoding."""
 EMPTY = "Nothing said yet.\n\nWrite below and press enter; / lists the commands."
 
 
@@ -76,6 +78,7 @@ class ChatScreen(ModeScreen):
             stream=self._stream,
             changed=self._state_changed,
             leave=self._leave,
+            answered=self._answered,
         )
         self.kt.engine_status_signal.subscribe(self, self._engine_changed)
         self.kt.snapshot_signal.subscribe(self, self._figures_changed)
@@ -140,6 +143,17 @@ class ChatScreen(ModeScreen):
         if self._session is not None:
             model = self._session.endpoint.model or self._session.endpoint.base_url
         self._history.record(model, conversation.system, conversation.messages, position)
+
+    def _answered(self, message: Message) -> None:
+        """Keeps the speed of an answer of our own engine beside its prediction; short answers tell too little."""
+        metrics, usage = message.metrics, message.usage
+        if self._session is not None or metrics is None or metrics.tokens_per_s is None or usage is None:
+            return
+        if message.status is Status.COMPLETE and (usage.completion_tokens or 0) >= MEASURED_TOKENS:
+            speed = metrics.tokens_per_s
+            self.run_worker(
+                lambda: self.services.record_decode(speed), thread=True, group="speed", exit_on_error=False
+            )
 
     def _restore_if_kept(self) -> None:
         """An engine that outlived its panel is found again with its conversation."""
