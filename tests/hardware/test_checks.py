@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kt_tui.hardware import Machine, machine_from_json
-from kt_tui.hardware.checks import Check, Context, Status, count_findings, run_checks
+from kt_tui.hardware.checks import Check, Context, Status, count_findings, probe, run_checks
 from kt_tui.hardware.checks.software import Software, check_software, find_software, last_error
 from kt_tui.hardware.machine import Cpu, Driver, Gpu, HugePages, Limits, Memory, Numa, NumaNode, ResourceLimit
 from kt_tui.hardware.methods import METHODS, method_support
@@ -227,17 +227,30 @@ KERNELS = (
             "different releases",
         ),
         (
-            Software({**PAIR, "torch": "2.8.0+cu128"}, {"sglang-kt": {"torch": "2.9.1"}}),
+            Software({**PAIR, "torch": "2.8.0+cu128"}, {"sglang-kt": {"torch": "==2.9.1"}}),
             "versions",
             "error",
             "2.9.1",
         ),
         (
-            Software({**PAIR, "torch": "2.9.1+cu128"}, {"sglang-kt": {"torch": "2.9.1"}}),
+            Software({**PAIR, "torch": "2.9.1+cu128"}, {"sglang-kt": {"torch": "==2.9.1"}}),
             "versions",
             "ok",
             "0.7.2",
         ),
+        (
+            Software({**PAIR, "torch": "2.9.1"}, {"kt-kernel": {"torch": "<2.12,>=2.10"}}),
+            "versions",
+            "warning",
+            "kt-kernel 0.7.2 wants torch<2.12,>=2.10, found 2.9.1",
+        ),
+        (
+            Software({**PAIR, "torch": "2.11.0+cu128"}, {"kt-kernel": {"torch": "<2.12,>=2.10"}}),
+            "versions",
+            "ok",
+            "0.7.2",
+        ),
+        (Software({**PAIR, "torch": "2.9.1"}, {"kt-kernel": {"torch": "newest"}}), "versions", "ok", "0.7.2"),
         (Software(PAIR, fork=True), "sglang-starts", "skipped", "--deep"),
     ],
 )
@@ -297,6 +310,23 @@ def test_an_interpreter_that_is_none(tmp_path: Path, text: str) -> None:
     script.chmod(0o755)
     assert find_software(script).problem
     assert find_software(tmp_path / "nowhere").problem
+
+
+@pytest.mark.parametrize(
+    ("requirement", "wanted"),
+    [
+        ("torch==2.9.1", ("torch", "==2.9.1")),
+        ("torch (<2.12,>=2.10)", ("torch", "<2.12,>=2.10")),
+        ("torch >= 2.10, < 2.12 ; python_version > '3.9'", ("torch", ">=2.10,<2.12")),
+        ("kt_kernel[cuda]==0.7.2", ("kt-kernel", "==0.7.2")),
+        ("torch==2.9.1; extra == 'all'", None),
+        ("numpy>=2", None),
+        ("torch", None),
+        ("torch @ https://example.org/torch.whl", None),
+    ],
+)
+def test_what_a_package_wants_of_another(requirement: str, wanted: tuple[str, str] | None) -> None:
+    assert probe._wanted(requirement) == wanted
 
 
 def test_our_own_environment_is_looked_at_without_importing_it() -> None:

@@ -21,6 +21,15 @@ def _read(path: Path) -> str:
         return ""
 
 
+def _wanted(requirement: str) -> "tuple[str, str] | None":
+    """Package and versions (``>=2.10,<2.12``) of a requirement on one of `NAMES` that always holds."""
+    match = re.match(r"([\w.-]+)(?:\[[^\]]*\])?\s*\(?([<>=!~][^;)]*)\)?\s*(?:;(.*))?$", requirement)
+    if match is None or "extra" in (match[3] or ""):
+        return None
+    name = match[1].lower().replace("_", "-")
+    return (name, match[2].replace(" ", "")) if name in NAMES else None
+
+
 def probe() -> dict[str, object]:
     """Versions, pins of packages on each other, whether sglang is the fork, kt-kernel's variants, torch's CUDA."""
     versions: dict[str, str] = {}
@@ -36,11 +45,7 @@ def probe() -> dict[str, object]:
             versions[name] = str(distribution.version)
         except Exception:  # noqa: S112 (metadata that is damaged in any way is as good as absent)
             continue
-        wanted = (
-            re.match(r"([\w.-]+)\s*\(?==\s*([\w.+!-]+)\)?\s*(?:;|$)", line)
-            for line in distribution.requires or ()
-        )
-        pins[name] = {match[1].lower().replace("_", "-"): match[2] for match in wanted if match}
+        pins[name] = dict(filter(None, map(_wanted, distribution.requires or ())))
         if name in {"sglang", "sglang-kt"}:
             found["fork"] = FORK_MARK in _read(_file(distribution, "sglang/srt/server_args.py"))
         elif name == "kt-kernel":

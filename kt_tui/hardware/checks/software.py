@@ -32,7 +32,7 @@ class Software:
 
     Attributes:
         versions: Package -> version.
-        pins: Package -> what it pins exactly.
+        pins: Package -> other package -> the versions of it that it wants.
         fork: Whether the ``sglang`` that would be imported is the fork with the KT options.
         kernels: File names of kt-kernel's compiled variants.
         torch_cuda: CUDA that torch was built for.
@@ -76,7 +76,7 @@ def _from_document(document: object) -> Software:
         versions={str(k): one_line(str(v), 40) for k, v in versions.items()}
         if isinstance(versions, dict)
         else {},
-        pins={str(k): dict(v) for k, v in pins.items() if isinstance(v, dict)}
+        pins={str(k): {str(a): str(b) for a, b in v.items()} for k, v in pins.items() if isinstance(v, dict)}
         if isinstance(pins, dict)
         else {},
         fork=fork if isinstance(fork, bool) else None,
@@ -167,17 +167,31 @@ def _versions(software: Software) -> Check:
     fork, kernel = versions.get("sglang-kt"), versions.get("kt-kernel")
     if fork is None and kernel is None:
         return skipped("versions", "nothing that must go together is installed")
-    wrong = [
-        f"{name} {versions[name]} wants {other} {pin}, found {versions[other]}"
+    unmet = [
+        (pin, f"{name} {versions[name]} wants {other}{pin}, found {versions[other]}")
         for name, pinned in software.pins.items()
         for other, pin in pinned.items()
-        if other in versions and versions[other].partition("+")[0] != pin.partition("+")[0]
+        if name in versions and other in versions and not _satisfies(versions[other], pin)
     ]
+    wrong = [told for pin, told in unmet if pin.startswith("==")]
     if fork and kernel and fork.split(".")[:2] != kernel.split(".")[:2]:
         wrong.insert(0, f"sglang-kt {fork} and kt-kernel {kernel} are of different releases")
     if wrong:
         return error("versions", "; ".join(wrong[:6]), INSTALL)
+    if unmet:
+        return warning("versions", "; ".join(told for _, told in unmet[:6]), INSTALL)
     return ok("versions", ", ".join(f"{name} {version}" for name, version in versions.items()))
+
+
+def _satisfies(version: str, wanted: str) -> bool:
+    """Whether a version is among those wanted; what cannot be read as versions is not judged."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion
+
+    try:
+        return SpecifierSet(wanted).contains(version, prereleases=True)
+    except (InvalidSpecifier, InvalidVersion):
+        return True
 
 
 def last_error(output: str) -> str:
