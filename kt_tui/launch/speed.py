@@ -266,14 +266,19 @@ def speed_lines(speed: Mapping[str, Any]) -> list[tuple[str, str]]:
             rows.append(
                 (
                     what,
-                    f"{expected:.3g} tokens/s expected: {error['runs']} run(s) reached {spread} of the ceiling",
+                    f"{_figure(expected)} tokens/s expected: {error['runs']} run(s) reached {spread} of the ceiling",
                 )
             )
         kind = "at most" if figure["basis"] == "measured" else "estimate: at most"
         label = what if expected is None else ""
-        rows.append((label, f"{kind} {ceiling:.3g} tokens/s ({figure['reason']})"))
+        rows.append((label, f"{kind} {_figure(ceiling)} tokens/s ({figure['reason']})"))
     rows.extend(("published", published_text(row)) for row in speed.get("published", ()))
     return rows
+
+
+def _figure(value: float) -> str:
+    """Three digits, and no exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def published_text(row: Mapping[str, Any]) -> str:
