@@ -194,6 +194,36 @@ class Services:
 
         return await asyncio.to_thread(load_profile, self.paths, name)
 
+    def compose_profile(self, request: LaunchRequest, measured: Mapping[str, object]) -> Profile:
+        """A launch as a profile without a name; secrets are left out. Blocking.
+
+        Args:
+            request: The launch; what it leaves open comes from the profile that it names.
+            measured: Figures of exactly this launch; empty without any.
+
+        Raises:
+            KtError: The profile that it starts from cannot be read.
+        """
+        from kt_tui.launch.saving import compose_profile, stamped
+        from kt_tui.launch.schema import EMBEDDED
+        from kt_tui.profiles import load_profile
+        from kt_tui.secret import is_secret
+
+        base = load_profile(self.paths, request.profile) if request.profile else None
+        path = None
+        with contextlib.suppress(KtError):
+            path = self.find_model(request.model).path
+        return compose_profile(
+            "",
+            request.model,
+            engine=request.engine or (base.engine if base else None) or EMBEDDED,
+            options={name: value for name, value in request.options.items() if not is_secret(name)},
+            extra=request.extra,
+            base=base,
+            measured=stamped(measured) if measured else None,
+            conditions=self.conditions(path),
+        )
+
     def save_profile(self, profile: Profile, *, overwrite: bool = False) -> Path:
         """Save a launch by name. Blocking; raises `kt_tui.profiles.ProfileError`."""
         from kt_tui.profiles import save_profile

@@ -39,7 +39,7 @@ def compose_profile(
         engine=engine or (base.engine if base else None),
         options={**(base.options if base else {}), **options},
         note=note if note is not None else base.note if base else "",
-        extra=extra or (base.extra if base else ()),
+        extra=(*(base.extra if base else ()), *extra),
         measured=measured or {},
         conditions=conditions,
     )

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
@@ -27,6 +28,7 @@ from kt_tui.ui.starting import Activity, Starter
 if TYPE_CHECKING:
     from textual.command import Provider
 
+    from kt_tui.chat import Metrics
     from kt_tui.hardware import Machine
     from kt_tui.monitor import Snapshot
     from kt_tui.services import Services
@@ -90,6 +92,8 @@ class KtApp(Shell):
         self.starter = Starter(services, self._set_activity)
         self.last_request: LaunchRequest | None = None
         self.profile_names: tuple[str, ...] = ()
+        self.last_metrics: Metrics | None = None
+        """Times of the newest answer of the engine that runs now."""
         self.snapshot: Snapshot | None = None
         """The newest figures, if there are any yet."""
         self._on_painted = on_painted
@@ -185,6 +189,8 @@ class KtApp(Shell):
         self.engine_status_signal.publish(status)
         if status.state is before.state:
             return
+        if status.state is EngineState.STARTING:
+            self.last_metrics = None
         if status.state is EngineState.READY and self._opens_chat:
             self._opens_chat = False
             if (
@@ -207,6 +213,22 @@ class KtApp(Shell):
         """Tell everyone."""
         self.snapshot = message.snapshot
         self.snapshot_signal.publish(message.snapshot)
+
+    @property
+    def measured(self) -> dict[str, object]:
+        """What the engine that runs now has shown so far: speed of the newest answer, most memory since its start."""
+        status = self.engine_status
+        if status.state is not EngineState.READY or status.started_at is None:
+            return {}
+        found: dict[str, object] = {}
+        if self.last_metrics is not None:
+            known = self.last_metrics.to_json()
+            found = {name: known[name] for name in ("tokens_per_s", "ttft_s") if known[name] is not None}
+        history, age = self.services.sampler.history, time.time() - status.started_at
+        newest = self.snapshot.monotonic if self.snapshot is not None else 0.0
+        recent = sum(moment >= newest - age for moment in history.times())
+        peak = history.peak("engine_rss", recent) if recent else None
+        return {**found, "peak_memory_bytes": int(peak)} if found and peak else found
 
     async def open_launch_form(self, model: str) -> None:
         """Show the launch form of a model."""
@@ -231,7 +253,7 @@ class KtApp(Shell):
         except KtError as error:
             self.say(str(error), "error")
             return
-        self.start(LaunchRequest(profile.model, profile=name, engine=profile.engine, extra=profile.extra))
+        self.start(LaunchRequest(profile.model, profile=name, engine=profile.engine))
 
     def action_start_again(self) -> None:
         """Start what was started last, or the demo."""
@@ -240,8 +262,7 @@ class KtApp(Shell):
     @work(group="engine")
     async def start(self, request: LaunchRequest, *, force: bool = False) -> None:
         """Make the model if needed and launch it; the chat opens when it answers."""
-        if self.engine_status.state.active:
-            self.say(f"{self.engine_status.model} is running; stop it first (F5)", "warning")
+        if self.refuses_another_start():
             return
         self.last_request = request
         self._opens_chat = True
@@ -250,6 +271,20 @@ class KtApp(Shell):
         except KtError as error:
             self._opens_chat = False
             self.say(str(error), "error")
+
+    def refuses_another_start(self) -> bool:
+        """Whether an engine runs or is on its way, and says so: a second start must not disturb the first."""
+        if self.engine_status.state.active:
+            self.say(
+                f"{self.engine_status.model} is {self.engine_status.state}; stop it first (F5)", "warning"
+            )
+            return True
+        if self.starter.busy:
+            what = self.activity.title if self.activity is not None else "A launch"
+            way = ", or press Esc" if self.activity is not None and self.activity.cancellable else ""
+            self.say(f"{what} is under way; wait for it{way}", "warning")
+            return True
+        return False
 
     @work(group="prepare")
     async def prepare(self, name: str, *, verify: bool = False) -> None:

@@ -134,7 +134,7 @@ async def test_two_starts_at_once_start_one_engine(services: PanelServices) -> N
         app.action_start_model("demo")
         await wait_until(pilot, lambda: app.starter.busy)
         app.action_start_model("demo")
-        await wait_until(pilot, lambda: "already" in toasts(app))
+        await wait_until(pilot, lambda: "is under way" in toasts(app))
         services.may_finish.set()
         await wait_until(pilot, lambda: services.supervisor.started)
         await pilot.pause(0.05)

@@ -139,6 +139,11 @@ class ChatScreen(ModeScreen):
         if self._session is not None and not self._session.saved:
             return
         conversation = self.controller.conversation
+        answered = [
+            message.metrics for message in conversation.messages[position:] if message.metrics is not None
+        ]
+        if self._session is None and answered:
+            self.kt.last_metrics = answered[-1]
         model = self.services.supervisor.status.model
         if self._session is not None:
             model = self._session.endpoint.model or self._session.endpoint.base_url

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
@@ -17,10 +16,11 @@ from textual.widgets import Button, Static
 
 from kt_tui.errors import KtError
 from kt_tui.launch.schema import EMBEDDED, parameters_for
-from kt_tui.profiles import Profile, name_problem
+from kt_tui.profiles import name_problem
 from kt_tui.services import LaunchRequest
 from kt_tui.ui.nextstep import DEMO_MODEL
 from kt_tui.ui.plan_text import command_content, fit_words, memory_rows, messages, plan_parts
+from kt_tui.ui.profile_text import stored_text
 from kt_tui.ui.screens.base import ModeScreen
 from kt_tui.ui.screens.dialogs import Answer, Ask, AskText
 from kt_tui.ui.widgets.bars import StackBar
@@ -215,7 +215,12 @@ class LaunchScreen(ModeScreen):
         app = self.kt
         busy = app.activity is not None or app.engine_status.state.active
         start = self.query_one("#start", Button)
+        if busy and start.has_focus:
+            # Textual would give the focus to the next button, and a second Enter would press that one.
+            self.set_focus(None)
         start.disabled = busy
+        if not busy and self.focused is None and self.is_current:
+            start.focus()
         word = ""
         if app.activity is not None or app.engine_status.state in {"starting", "loading", "stopping"}:
             word = ""
@@ -241,6 +246,8 @@ class LaunchScreen(ModeScreen):
         app = self.kt
         if app.engine_status.state.active:
             app.action_toggle_engine()
+            return
+        if app.refuses_another_start():
             return
         request = self.request
         try:
@@ -269,28 +276,24 @@ class LaunchScreen(ModeScreen):
         """Save the form by name."""
         app = self.kt
         request = self.request
+        measured = app.measured if app.last_request == request else {}
+        try:
+            profile = await asyncio.to_thread(self.services.compose_profile, request, measured)
+        except KtError as error:
+            app.say(str(error), "error")
+            return
+        left_out = [key for key in request.options if key not in profile.options]
         name = await app.push_screen_wait(
             AskText(
                 "Save as profile",
-                "Name of the profile. It is listed on Home, and `--profile NAME` takes it on the command line.",
+                "Name of the profile. It is listed on Home, and `--profile NAME` takes it on the command line. "
+                f"It stores:\n\n{stored_text(profile, left_out)}",
                 check=_name_check,
             )
         )
         if not name:
             return
-        profile = Profile(
-            name=name,
-            model=request.model,
-            engine=request.engine or EMBEDDED,
-            options={key: value for key, value in request.options.items() if key != "api-key"},
-            created=datetime.now(UTC),
-            extra=request.extra,
-        )
-        overwrite = False
-        if request.profile is not None:
-            base = await self.services.load_profile(request.profile)
-            options = {**base.options, **profile.options}
-            profile = replace(profile, options=options, extra=(*base.extra, *request.extra))
+        profile, overwrite = replace(profile, name=name), False
         if name in app.profile_names:
             answers = [Answer("no", "Keep it"), Answer("yes", "Replace it", "warning")]
             question = Ask("Replace the profile?", f"There is a profile {name}.", answers)
