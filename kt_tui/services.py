@@ -244,6 +244,7 @@ class Services:
         from kt_tui.launch import plan_launch
         from kt_tui.launch.conditions import checkpoint_of, with_condition_warnings
         from kt_tui.launch.record import prediction_of
+        from kt_tui.launch.sglang_outlook import with_sglang_memory
         from kt_tui.launch.speed import with_speed
         from kt_tui.profiles import load_profile
 
@@ -264,6 +265,7 @@ class Services:
             facts=before.facts if before is not None else None,
             bind_problem=None if occupied else self._ports,
         )
+        plan = with_sglang_memory(plan, entry, machine)
         plan = with_speed(plan, entry, machine, self.paths)
         if (ceiling := prediction_of(plan.speed, "decode")) is not None:
             self._predicted[plan.served_name, plan.engine] = (entry.name, ceiling)

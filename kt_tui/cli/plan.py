@@ -81,6 +81,7 @@ def make_plan(arguments: argparse.Namespace) -> LaunchPlan:
     from kt_tui.hardware import read_machine
     from kt_tui.launch import plan_launch
     from kt_tui.launch.conditions import checkpoint_of, conditions_of, with_condition_warnings
+    from kt_tui.launch.sglang_outlook import with_sglang_memory
     from kt_tui.launch.speed import with_speed
     from kt_tui.net import bind_problem
     from kt_tui.paths import user_paths
@@ -103,6 +104,7 @@ def make_plan(arguments: argparse.Namespace) -> LaunchPlan:
         engine=arguments.engine,
         bind_problem=None if elsewhere else bind_problem,
     )
+    plan = with_sglang_memory(plan, entry, machine)
     plan = with_speed(plan, entry, machine, paths)
     if profile is None or not profile.conditions:
         return plan

@@ -116,7 +116,8 @@ def _integer(value: object) -> int:
 
 
 EMBEDDED = "embedded"
-ENGINES = (EMBEDDED, "sglang")
+SGLANG = "sglang"
+ENGINES = (EMBEDDED, SGLANG)
 MOST_TOKENS = 1 << 31
 
 
