@@ -141,7 +141,8 @@ void bind_operations(py::module_& module) {
            [](kt::Plan& plan, const std::shared_ptr<kt::Experts>& experts, int k, const std::string& score,
               int groups, int keep, bool renormalise, float scale, const std::optional<Floats>& bias,
               Address hits, const Columns& logits, const Columns& from, const Columns& to) {
-             plan.mix(experts, router_shape(experts->shape().count, k, score, groups, keep, renormalise, scale),
+             plan.mix(experts,
+                      router_shape(experts->shape().count, k, score, groups, keep, renormalise, scale),
                       floats(bias), at<int64_t>(hits), view(logits), view(from), view(to));
            })
       .def("pick",
