@@ -190,6 +190,7 @@ def test_a_named_model_starts_with_enter_and_the_launch_is_saved_and_started_by_
         terminal.wait_for("Parameters")
         terminal.send("\x13")  # ctrl+s
         terminal.wait_for("(?i)save")
+        terminal.wait_for("It stores:")  # typing goes into the question once it is there
         terminal.send("evening\r")
         terminal.wait_for("(?i)evening")
         leave(terminal, STOP)
